@@ -18,6 +18,7 @@ from operators.running import in_children
 from operators.table import ROWS as OVERLOADS
 from tosaic.pte.kernels import ROWS
 
+from pte.calls import run_in_executorch
 from pte.written_calls import Written, try_written
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
@@ -79,3 +80,44 @@ def test_a_product_keeps_the_dtype_that_its_call_names(tmp_path: Path) -> None:
     found = tosaic.load_pte(tmp_path / "product.pte").run(x)
     assert found.dtype == "int32"
     assert found.tolist() == Product()(x).tolist()
+
+
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize(
+    "form", ["a tensor", "a number", "of a number", "broadcast", "of the module's counter"]
+)
+def test_the_remainder_of_integers_has_the_sign_of_the_divisor(form: str, tmp_path: Path) -> None:
+    """ExecuTorch's kernel of remainder gives integers the sign of the dividend, which torch's fmod does."""
+    of = {
+        "a tensor": torch.remainder,
+        "a number": lambda x, _: x % 7,
+        "of a number": lambda _, y: torch.remainder(100, y),
+        "broadcast": lambda x, y: torch.remainder(x, y[:1]),
+        "of the module's counter": lambda x, y: (x + 1) % -8 + y * 0,
+    }[form]
+
+    class Remainders(torch.nn.Module):
+        def forward(self, *pairs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(of(x, y) for x, y in zip(pairs[::2], pairs[1::2], strict=True))
+
+    generator = torch.Generator().manual_seed(0)
+    pairs = []
+    for dtype in (*_SIGNED, torch.uint8):
+        x, y = (
+            torch.randint(0, 100, (3, 5), generator=generator),
+            torch.randint(1, 9, (3, 5), generator=generator),
+        )
+        if dtype != torch.uint8:
+            x, y = x - 50, y * (torch.randint(0, 2, (3, 5), generator=generator) * 2 - 1)
+        elif form == "of the module's counter":
+            continue  # a negative divisor wraps
+        pairs += [x.to(dtype), y.to(dtype)]
+    path = tmp_path / "remainder.pte"
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(Remainders(), tuple(pairs))), path)
+    wanted = Remainders()(*pairs)
+    for found in (run_in_executorch(path.read_bytes(), pairs), tosaic.load_pte(path).run(*pairs)):
+        for each, expected in zip(found, wanted, strict=True):
+            assert torch.equal(torch.as_tensor(each), expected)
+            assert torch.as_tensor(each).dtype == expected.dtype

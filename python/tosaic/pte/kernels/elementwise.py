@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tosaic import _core
+from tosaic.dtypes import is_float
 from tosaic.pte.host import Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 
@@ -59,6 +60,21 @@ def _div(host: Host, node: _core.Node, operands: Operands) -> Results:
     if rounding == "none":
         return result(host, node, "aten::div.out", [*operands])
     return result(host, node, "aten::div.out_mode", [*operands, rounding])
+
+
+@row("remainder")
+def _remainder(host: Host, node: _core.Node, operands: Operands) -> Results:
+    """Writes a - floor(a / b) * b for integers, whose own kernel in ExecuTorch has the sign of the dividend.
+
+    Numbers of floats are expanded: there, the product is rounded.
+    """
+    value = node.results[0]
+    if is_float(value.dtype):
+        return None
+    x, y = operands
+    quotient = host.call("aten::div.out_mode", [x, y, "floor"], value.dtype, value.shape)
+    product = host.call("aten::mul.out", [quotient, y], value.dtype, value.shape)
+    return result(host, node, "aten::sub.out", [x, product, 1])
 
 
 @row("where")
