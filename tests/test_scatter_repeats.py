@@ -1,4 +1,4 @@
-"""One value that is written at indices which repeat: well defined in torch, and in the lowered program."""
+"""Writes at indices which repeat: the last value stays on the CPU in torch, and in the lowered program."""
 
 from __future__ import annotations
 
@@ -117,3 +117,93 @@ def test_many_places_of_a_long_axis_are_refused_by_node() -> None:
     few = index[:, :3].clone()
     lowered = tosaic.lower(torch.export.export(model, (x, few)), target="TOSA-1.0+FP")
     np.testing.assert_array_equal(lowered.run(x, few), model(x, few).numpy())
+
+
+def computed(x: torch.Tensor, *shape: int) -> torch.Tensor:
+    return (torch.arange(float(np.prod(shape))).reshape(shape) + x[0, 0]).contiguous()
+
+
+VALUES: dict[str, Write] = {
+    "along axis 1": lambda x, i: x.scatter(1, i, computed(x, 3, 5)),
+    "along axis 0": lambda x, i: x.scatter(0, i[:, :2] % 5, computed(x, 3, 2)),
+    "a part of rank 3": lambda x, i: x.reshape(1, 5, 6).scatter(2, i[None], computed(x, 1, 3, 5)),
+    "of rank 1": lambda x, i: x[0].scatter(0, i[0], computed(x, 5)),
+    "integers": lambda x, i: (x * 10).to(torch.int32).scatter(1, i, computed(x, 3, 5).int()),
+    "bools": lambda x, i: (x > 0).scatter(1, i, computed(x, 3, 5) % 2 < 1),
+    "kept symbols": lambda x, i: torch.full((3, 7), -1).scatter(
+        1, torch.where(i != 0, torch.cumsum((i != 0).long(), 1) - 1, 6), i
+    )[:, :6],
+    "a long axis": lambda x, i: x.repeat(1, 3000).scatter(1, i * 2999, computed(x, 3, 5)),
+}
+
+
+@pytest.mark.parametrize("how", VALUES)
+def test_the_last_of_several_values_at_an_index_stays(how: str) -> None:
+    """The write was left to SCATTER, whose result is unpredictable if an index occurs twice."""
+    model, args = Written(VALUES[how]), arguments()
+    lowered = tosaic.lower(torch.export.export(model, args), target="TOSA-1.0+INT+FP")
+    wanted = model(*args).numpy()
+    np.testing.assert_array_equal(lowered.run(*args), wanted)
+    reference = run_reference_model(lowered, *args)
+    assert reference.status == "VALID"
+    np.testing.assert_array_equal(reference.outputs, wanted)
+
+
+def test_integers_are_scattered_as_floats_are() -> None:
+    x, index = arguments()
+
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            y = self.linear(x)
+            return self.linear(y.scatter(1, index, y[:3, :5] * 2))
+
+    torch.manual_seed(0)
+    exported = torch.export.export(Quantized().eval(), (x, index))
+    quantized = tosaic.quantize(exported, [(x, index)], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    reference = run_reference_model(lowered, x, index)
+    assert reference.status == "VALID"
+    np.testing.assert_array_equal(reference.outputs, lowered.run(x, index))
+    assert tosaic.compare(quantized, lowered, [(x, index)]).ok
+
+
+DIFFERENT: dict[str, Write] = {
+    "the order of a sort": lambda x, i: x.scatter(1, x.argsort(1), x * 2),
+    "the largest": lambda x, i: torch.zeros_like(x).scatter(1, x.topk(2, 1)[1], x.topk(2, 1)[0]),
+    "positions after a number": lambda x, i: x.scatter(
+        1, (torch.arange(3) + i[0, 0] % 2).expand(5, 3), x[:, :3] * 2
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DIFFERENT)
+def test_indices_that_are_known_to_differ_are_written_by_scatter(how: str) -> None:
+    model, args = Written(DIFFERENT[how]), arguments()
+    lowered = tosaic.lower(torch.export.export(model, args), target="TOSA-1.0+INT+FP")
+    np.testing.assert_array_equal(lowered.run(*args), model(*args).numpy())
+    nodes = [node for node in lowered.graph.nodes if node.op == "tosa.scatter"]
+    assert any(node.origin.target.split(".")[1] == "scatter" for node in nodes if node.origin)
+
+
+def notes_of(model: nn.Module, *args: torch.Tensor) -> list[str]:
+    lowered = tosaic.lower(torch.export.export(model, args), target="TOSA-1.0+FP")
+    np.testing.assert_array_equal(lowered.run(*args), model(*args).numpy())
+    return [note.message for note in lowered.diagnostics if note.rule == "assumed-places"]
+
+
+def test_a_note_names_the_scatter_whose_indices_are_too_many_to_compare() -> None:
+    model = Written(lambda x, index: x.scatter(1, index, x[:, : index.shape[1]] * 2))
+    x = torch.randn(1, 9000)
+    index = torch.randperm(9000)[None]
+    (note,) = notes_of(model, x, index[:, :100])
+    assert "'scatter' writes at 100 places of an axis of 9000" in note
+    assert "Scatter fewer elements in each call" in note
+    assert notes_of(model, x, index[:, :60]) == []  # the way out
+    of_constants = Written(lambda x, _: x.scatter(1, torch.arange(100)[None] * 3, x[:, :100] * 2))
+    assert notes_of(of_constants, x, index) == []
+    one_value = Written(lambda x, index: x.scatter(1, index, x[:, :1].expand(1, 100)))
+    assert notes_of(one_value, x, index[:, :100]) == []

@@ -126,7 +126,8 @@ void run_tosa_scatter(const RowLookup& plan, const Arrays& arrays) {
         throw InvalidGraph({.where = std::string(info(plan.op).name),
                             .what = "an index occurs twice",
                             .expected = "each index once per batch",
-                            .got = std::to_string(at)});
+                            .got = std::to_string(at),
+                            .hint = "The last value stays where torch.scatter writes few elements"});
       written[at] = std::byte{1};
       copy_element(arrays.results[0] + (outer * plan.limit + at) * plan.row, row, plan.row);
     }

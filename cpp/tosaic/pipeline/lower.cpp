@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,7 @@
 #include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
+#include "tosaic/passes/place_notes.h"
 #include "tosaic/pipeline/refusals.h"
 #include "tosaic/target/support.h"
 
@@ -347,6 +349,7 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
   require_tosa(run, pipeline);
   const Places places = constants && options.places ? options.places(lowered.tosa) : Places();
   lowered.notes = passes::constant_notes(*lowered.tosa, *graph, target);
+  std::ranges::move(passes::place_notes(*lowered.exported), std::back_inserter(lowered.notes));
   const auto begin = std::chrono::steady_clock::now();
   if (constants)
     run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical},

@@ -142,7 +142,7 @@ ValueId expand_argsort(Emitter& e) {
   const Shape lines{outer, extent, inner};
   const ValueId numbers = e.expand(positions(e, 3, 1, extent, DType::kI64), lines);
   const ValueId zeros = e.expand(e.number(0.0, DType::kI64), lines);
-  const ValueId order = e.reshape(e.emit(Op::kScatter, AxisAttrs{1}, {zeros, rank, numbers}), shape);
+  const ValueId order = e.reshape(scatter_at_places_that_differ(e, zeros, rank, numbers, 1), shape);
   return count == extent ? order : e.slice(order, axis, 0, count);
 }
 

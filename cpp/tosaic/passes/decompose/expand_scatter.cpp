@@ -12,18 +12,24 @@
 //   one value for all places     where(any(index == position), value, x): places may repeat, as in torch
 //   values that are accumulated  are written one after the other, or, if they are more than kMostSteps, summed by
 //                                position: sum(where(index == position, value, 0))
-//   other values                 the places are assumed to differ: torch does not define the order of the writes
+//   other values of scatter      each position takes the value of the last index that is its own, by comparison with
+//                                all indices; or the writes follow each other. Indices of a sort are known to
+//                                differ, and those of more than kMostReduced pairs and kMostSteps are assumed to
+//   other values of index_put    the places are assumed to differ: torch does not define the order of the writes
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <ranges>
+#include <set>
 
 #include "tosaic/base/error.h"
 #include "tosaic/passes/decompose/expansions.h"
 #include "tosaic/passes/match.h"
+#include "tosaic/passes/place_notes.h"
 
 namespace tosaic::passes {
 namespace {
@@ -360,17 +366,176 @@ ValueId expand_index_put(Emitter& e) {
   return e.permute(y, inverse_permutation(plan.perm));
 }
 
-ValueId expand_scatter(Emitter& e) {
-  const Shape shape = e.type(e.operand(1)).shape;
-  if (shape.empty()) return e.operand(2);
-  const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
-  if (shape[axis] > 1 && num_elements(shape) != 0 && !is_known(e.graph(), e.operand(1)))
-    if (const std::optional<ValueId> value = only_number(e, e.operand(2)))
-      return scatter_number(e, e.operand(0), e.operand(1), axis, *value);
-  std::vector<ValueId> operands{e.operand(0), e.operand(2)};
+namespace {
+
+bool is_position(DType dtype) { return dtype == DType::kI32 || dtype == DType::kI64; }
+
+// True if the elements of an index differ along an axis, whatever is computed: they are the order of a sort, or a
+// part of one, or positions that a number moves.
+bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
+  const Shape& shape = graph.type(index).shape;
+  if (axis >= shape.size()) return false;
+  if (shape[axis] <= 1) return true;
+  if (const Constant* constant = constant_of(graph, index)) {
+    if (!constant->storage.bound()) return false;
+    const Elements elements(*constant);
+    const Shape lines = around_axis(shape, axis);
+    std::set<std::array<std::int64_t, 3>> seen;
+    for (std::int64_t i = 0; i < num_elements(shape); ++i)
+      if (!seen.insert(
+                   {i / (lines[1] * lines[2]), i % lines[2], elements.as_int(static_cast<std::size_t>(i))})
+               .second)
+        return false;
+    return true;
+  }
+  const Node* node = graph.producer(index);
+  if (node == nullptr) return false;
+  const std::span<const ValueId> operands = graph.operands(*node);
+  // The axis of an operand that is broadcast.
+  const auto own_axis = [&](ValueId operand) { return axis + graph.type(operand).rank() - shape.size(); };
+  const auto is_one_number = [&](ValueId operand) {
+    const Shape& own = graph.type(operand).shape;
+    return own.size() + axis < shape.size() || own[own_axis(operand)] == 1;
+  };
+  switch (node->op) {
+    case Op::kArgsort:
+      return static_cast<std::size_t>(Graph::attrs<SortAttrs>(*node).axis) == axis;
+    case Op::kClone:
+    case Op::kSlice:
+      return differs_along(graph, operands[0], axis);
+    case Op::kCast:
+      return is_integer(graph.type(operands[0]).dtype) && is_position(graph.type(index).dtype) &&
+             differs_along(graph, operands[0], axis);
+    case Op::kExpand:
+      return !is_one_number(operands[0]) && differs_along(graph, operands[0], own_axis(operands[0]));
+    case Op::kReshape: {
+      const Shape& own = graph.type(operands[0]).shape;
+      const Shape lines = around_axis(shape, axis);
+      for (std::size_t i = 0; i < own.size(); ++i)
+        if (around_axis(own, i) == lines) return differs_along(graph, operands[0], i);
+      return false;
+    }
+    case Op::kAdd:
+    case Op::kSub:
+      for (const std::size_t i : {0, 1})
+        if (is_one_number(operands[1 - i]) && !is_one_number(operands[i]) &&
+            (i == 0 || Graph::attrs<AlphaAttrs>(*node) == AlphaAttrs{}))
+          return differs_along(graph, operands[i], own_axis(operands[i]));
+      return false;
+    default:
+      return false;
+  }
+}
+
+// For index (outer, count, inner): for each position 0 .. extent - 1, the last of the `count` indices that names it,
+// and -1 if none does.
+ValueId last_writers(Emitter& e, ValueId index, std::int64_t extent) {
+  const Shape shape = e.type(index).shape;
+  std::vector<double> positions, order;
+  for (std::int64_t at = 0; at < extent; ++at) positions.push_back(static_cast<double>(at));
+  for (std::int64_t at = 0; at < shape[1]; ++at) order.push_back(static_cast<double>(at));
+  const ValueId each = e.reshape(index, {shape[0], shape[1], 1, shape[2]});
+  const ValueId hit = e.binary(Op::kEq, each, e.constant(DType::kI32, {1, 1, extent, 1}, positions));
+  const ValueId writer = e.constant(DType::kI32, {1, shape[1], 1, 1}, order);
+  return e.reduce(Op::kAmax, e.where(hit, writer, e.number(-1, DType::kI32)), Dims{1}, false);
+}
+
+// The values (outer, count, inner) at the places where an index names a position last, and `part` elsewhere.
+ValueId put_last_written(Emitter& e, ValueId part, ValueId index, ValueId values) {
+  const ValueId last = last_writers(e, index, e.type(part).shape[1]);
+  const ValueId zero = e.number(0, DType::kI32);
+  const ValueId found = e.emit(Op::kGather, AxisAttrs{1}, {values, e.binary(Op::kMaximum, last, zero)});
+  return e.where(e.binary(Op::kGe, last, zero), found, part);
+}
+
+// scatter at indices that may repeat: the last value stays, as on the CPU in torch.
+ValueId scatter_by_position(Emitter& e, std::size_t axis) {
+  const Shape covered = e.type(e.operand(1)).shape;
+  const Shape lines = around_axis(covered, axis);
+  const ValueId index = e.cast(e.reshape(e.operand(1), lines), DType::kI32);
+  const ValueId values = e.reshape(e.expand(e.operand(2), covered), lines);
+  return on_covered_part(e, e.operand(0), covered, axis, [&](ValueId part) {
+    const Shape shape = e.type(part).shape;
+    return e.reshape(put_last_written(e, e.reshape(part, around_axis(shape, axis)), index, values), shape);
+  });
+}
+
+// One write for each of the indices along the axis, in order. The places of one write differ.
+ValueId scatter_one_by_one(Emitter& e, std::size_t axis) {
+  const Shape covered = e.type(e.operand(1)).shape;
+  const ValueId source = e.expand(e.operand(2), covered);
+  ValueId x = e.operand(0);
+  for (std::int64_t i = 0; i < covered[axis]; ++i)
+    x = e.emit(Op::kScatter, AxisAttrs{static_cast<std::int64_t>(axis)},
+               {x, e.slice(e.operand(1), axis, i, i + 1), e.slice(source, axis, i, i + 1)});
+  return x;
+}
+
+}  // namespace
+
+namespace {
+
+// How a scatter of several values at an index that may repeat is written.
+enum class ScatterForm : std::uint8_t { kDifferent, kByPosition, kOneByOne, kAssumedDifferent };
+
+ScatterForm form_of_scatter(const Graph& graph, const Node& node) {
+  const std::span<const ValueId> operands = graph.operands(node);
+  const Shape& shape = graph.type(operands[1]).shape;
+  if (shape.empty() || num_elements(shape) == 0) return ScatterForm::kDifferent;
+  const auto axis = static_cast<std::size_t>(Graph::attrs<AxisAttrs>(node).axis);
+  if (is_known(graph, operands[1]) || differs_along(graph, operands[1], axis)) return ScatterForm::kDifferent;
+  const std::int64_t extent = std::max<std::int64_t>(graph.type(operands[0]).shape[axis], 1);
+  if (num_elements(shape) <= kMostReduced / extent) return ScatterForm::kByPosition;
+  return shape[axis] <= kMostSteps ? ScatterForm::kOneByOne : ScatterForm::kAssumedDifferent;
+}
+
+// True if scatter_number() writes these values.
+bool repeats_one_number(const Graph& graph, ValueId x) {
+  for (ValueId at = x; at.valid();) {
+    if (num_elements(graph.type(at).shape) == 1) return true;
+    const Node* node = graph.producer(at);
+    if (node == nullptr || (node->op != Op::kExpand && node->op != Op::kReshape)) break;
+    at = graph.operands(*node)[0];
+  }
+  const Constant* constant = constant_of(graph, x);
+  if (constant == nullptr || !constant->storage.bound()) return false;
+  const Elements elements(*constant);
+  for (std::size_t i = 1; i < elements.size(); ++i)
+    if (elements.as_double(i) != elements.as_double(0)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::vector<ConstantNote> place_notes(const Graph& graph) {
+  std::vector<ConstantNote> notes;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::kScatter || form_of_scatter(graph, node) != ScatterForm::kAssumedDifferent) continue;
+    const std::span<const ValueId> operands = graph.operands(node);
+    if (repeats_one_number(graph, operands[2])) continue;
+    const auto axis = static_cast<std::size_t>(Graph::attrs<AxisAttrs>(node).axis);
+    const std::string name = graph.value(graph.result(node)).name;
+    notes.push_back(
+        {"assumed-places", name,
+         "'" + name + "' writes at " + std::to_string(graph.type(operands[1]).shape[axis]) +
+             " places of an axis of " + std::to_string(graph.type(operands[0]).shape[axis]) +
+             " that are known only when run, and TOSA writes each place once: if a place occurs "
+             "twice, the result is unpredictable. At most " +
+             std::to_string(kMostReduced) + " pairs of an index and a position are compared, and " +
+             std::to_string(kMostSteps) +
+             " writes follow each other. Scatter fewer elements in each call, or make the indices "
+             "constants"});
+  }
+  return notes;
+}
+
+ValueId scatter_at_places_that_differ(Emitter& e, ValueId x, ValueId index, ValueId source,
+                                      std::size_t axis) {
+  const Shape shape = e.type(index).shape;
+  std::vector<ValueId> operands{x, source};
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i == axis) {
-      operands.push_back(e.operand(1));
+      operands.push_back(index);
       continue;
     }
     Shape own = Dims::filled(shape.size(), 1);
@@ -380,6 +545,25 @@ ValueId expand_scatter(Emitter& e) {
     operands.push_back(e.constant(DType::kI64, own, positions));
   }
   return e.emit(Op::kIndexPut, IndexPutAttrs{false}, operands);
+}
+
+ValueId expand_scatter(Emitter& e) {
+  const Shape shape = e.type(e.operand(1)).shape;
+  if (shape.empty()) return e.operand(2);
+  const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
+  if (shape[axis] > 1 && num_elements(shape) != 0 && !is_known(e.graph(), e.operand(1)))
+    if (const std::optional<ValueId> value = only_number(e, e.operand(2)))
+      return scatter_number(e, e.operand(0), e.operand(1), axis, *value);
+  switch (form_of_scatter(e.source(), e.node())) {
+    case ScatterForm::kByPosition:
+      return scatter_by_position(e, axis);
+    case ScatterForm::kOneByOne:
+      return scatter_one_by_one(e, axis);
+    case ScatterForm::kDifferent:
+    case ScatterForm::kAssumedDifferent:
+      break;
+  }
+  return scatter_at_places_that_differ(e, e.operand(0), e.operand(1), e.operand(2), axis);
 }
 
 namespace {

@@ -112,6 +112,9 @@ struct IndexedRows {
 
 // expand_scatter.cpp
 [[nodiscard]] ValueId expand_scatter(Emitter& e);
+// scatter at an index whose elements are known to differ along the axis.
+[[nodiscard]] ValueId scatter_at_places_that_differ(Emitter& e, ValueId x, ValueId index, ValueId source,
+                                                    std::size_t axis);
 [[nodiscard]] ValueId expand_scatter_reduce(Emitter& e);
 [[nodiscard]] ValueId expand_slice_scatter(Emitter& e);
 [[nodiscard]] ValueId expand_index_put(Emitter& e);
