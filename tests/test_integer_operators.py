@@ -182,3 +182,42 @@ def test_an_integer_power_whose_exponent_is_a_tensor_is_refused_and_never_rounde
     base, exponent = torch.tensor([3, 7, 100], dtype=dtype), torch.tensor([4], dtype=dtype)
     with pytest.raises(tosaic.UnsupportedOp, match="integer pow needs a constant exponent from 0 to 64"):
         _lowered(lambda x, y: x**y, base, exponent, target=target)
+
+
+def _hash(step: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    def run(data: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(1, dtype=torch.int32)
+        for i in range(data.shape[1]):
+            state = step(state, data[:, i])
+        return state
+
+    return run
+
+
+_HASHES = {
+    "and": lambda h, b: (h * 31 + b) & 0x7FFF,
+    "and with a value": lambda h, b: (h * 31 + 7) & b.int(),
+    "and from the left": lambda h, b: torch.bitwise_and(0x7FFF, h * 31 + b),
+    "or": lambda h, b: ((h & 0x3FF) * 1000 | b.int()) & 0x7FFF,
+    "xor of a shift": lambda h, b: ((h << 5) ^ (h >> 2) ^ b.int()) & 0xFFFF,
+}
+
+
+@pytest.mark.parametrize("step", _HASHES)
+def test_a_mask_bounds_its_result_whatever_it_masks(step: str) -> None:
+    """The range of `x & c` grew with that of x, so that the fifth step was refused for an overflow."""
+    data = torch.randint(0, 256, (1, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    function = _hash(_HASHES[step])
+    lowered = _lowered(function, data, target="TOSA-1.0+INT")
+    assert np.array_equal(lowered.run(data), function(data).numpy())
+    assert np.array_equal(run_reference_model(lowered, data).outputs, function(data).numpy())
+
+
+def test_a_mask_of_negative_numbers_has_the_bits_of_both() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x & -8) + (y & 0x70) * 2 + ((x | y) ^ -1)
+
+    args = tuple(torch.randint(-128, 128, (64,), dtype=torch.int8) for _ in range(2))
+    args = tuple(each.int() for each in args)
+    lowered = _lowered(function, *args, target="TOSA-1.0+INT")
+    assert np.array_equal(lowered.run(*args), function(*args).numpy())

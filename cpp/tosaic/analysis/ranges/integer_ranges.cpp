@@ -127,6 +127,21 @@ ValueRange bitwise(const Site& s) {
   return ValueRange::all();
 }
 
+// Bits that are set in both operands: at most a number that is not negative, whatever the other is.
+ValueRange bitwise_and(const Site& s) {
+  const ValueRange &a = s.at(0), &b = s.at(1);
+  if (a.low < 0 && b.low < 0) return bitwise(s);
+  if (a.low < 0) return {0, b.high};
+  return {0, b.low < 0 ? a.high : std::min(a.high, b.high)};
+}
+
+// bitwise_or and bitwise_xor: the sign of the result is set only if that of an operand is.
+ValueRange bitwise_or(const Site& s) {
+  ValueRange range = bitwise(s);
+  if (s.all().low >= 0) range.low = 0;
+  return range;
+}
+
 ValueRange sum_over_axes(const Site& s) {
   const std::int64_t results =
       std::max<std::int64_t>(1, num_elements(s.graph.type(s.graph.result(s.node)).shape));
@@ -178,9 +193,9 @@ const RuleTable<Rule>& rules() {
       {Op::kMinimum, [](const Site& s) { return smaller_of(s.at(0), s.at(1)); }},
       {Op::kRelu, [](const Site& s) { return larger_of(s.at(0), ValueRange::only(0)); }},
       {Op::kClamp, clamp},
-      {Op::kBitwiseAnd, bitwise},
-      {Op::kBitwiseOr, bitwise},
-      {Op::kBitwiseXor, bitwise},
+      {Op::kBitwiseAnd, bitwise_and},
+      {Op::kBitwiseOr, bitwise_or},
+      {Op::kBitwiseXor, bitwise_or},
       {Op::kBitwiseNot, bitwise},
       {Op::kWhere, [](const Site& s) { return united(s.at(1), s.at(2)); }},
       {Op::kIndexPut, first_two},
