@@ -121,3 +121,19 @@ def test_the_remainder_of_integers_has_the_sign_of_the_divisor(form: str, tmp_pa
         for each, expected in zip(found, wanted, strict=True):
             assert torch.equal(torch.as_tensor(each), expected)
             assert torch.as_tensor(each).dtype == expected.dtype
+
+
+def test_any_and_all_of_bytes_are_bytes(tmp_path: Path) -> None:
+    """The kernel's result was bool, which the reader refused: torch's result is uint8 for uint8."""
+
+    class Truths(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.any(), x.any(1), x.all(), x.all(0, keepdim=True)
+
+    x = torch.tensor([[0, 2, 128], [0, 0, 0]], dtype=torch.uint8)
+    path, wanted = tmp_path / "truths.pte", Truths()(x)
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(Truths(), (x,))), path)
+    for found in (run_in_executorch(path.read_bytes(), [x]), tosaic.load_pte(path).run(x)):
+        for each, expected in zip(found, wanted, strict=True):
+            assert torch.equal(torch.as_tensor(each), expected)
+            assert torch.as_tensor(each).dtype == expected.dtype

@@ -44,11 +44,13 @@ def _extremum(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("any", "all")
 def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """All are true if none is false."""
+    """All are true if none is false. The kernel gets truth values of u8, of which torch's result is u8."""
     a, (x,) = node.attrs, operands
     if a["dtype"] is not None:
         return None
     shape = node.results[0].shape
+    if x.dtype == "u8":
+        x = host.cast(x, "bool")
     if node.op == "all":
         x = host.call("aten::logical_not.out", [x], "bool", x.shape)
     found = host.call("aten::any.dims_out", [x, list(a["axes"]), a["keepdim"]], "bool", shape)
