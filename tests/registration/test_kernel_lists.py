@@ -21,6 +21,7 @@ from executorch.codegen.tools import (  # noqa: E402
     gen_selected_prim_ops,
 )
 from executorch.exir import to_edge  # noqa: E402
+from pte.calls import portable_file  # noqa: E402
 from pte.examples import EXAMPLES, make  # noqa: E402
 from torch import nn  # noqa: E402
 from torchgen.selective_build.selector import SelectiveBuilder  # noqa: E402
@@ -73,6 +74,25 @@ def test_the_list_is_what_executorchs_tool_writes_for_the_same_file(name: str, t
     ours = yaml.safe_load(kernels.to_yaml())
     assert ours.pop("debug_info") == [str(path)]  # of the list; the tool has it for operators only
     assert ours == _of_executorch(path)
+
+
+class Spectrum(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.fft.rfft(x)) * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_calls_with_complex_tensors_are_in_the_list(tmp_path: Path) -> None:
+    """The reader of files knew no complex dtypes, so that recipe cortex-m ended in an error."""
+    path = tmp_path / "spectrum.pte"
+    path.write_bytes(portable_file(Spectrum(), (torch.randn(1, 64),)))
+    kernels = tosaic.kernel_list(path)
+    assert kernels["aten::_fft_r2c.out"].dtypes == ("complex64", "float32")
+    ours = yaml.safe_load(kernels.to_yaml())
+    ours.pop("debug_info")
+    assert ours == _of_executorch(path)
+    with pytest.raises(tosaic.UnsupportedOp, match="has dtype complex64, which graphs do not have"):
+        tosaic.load_pte(path).run(torch.randn(1, 64))
 
 
 def test_calls_are_counted_by_method_and_delegates_by_backend(tmp_path: Path) -> None:
