@@ -262,19 +262,30 @@ RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, Valu
   return ScaledInteger{made, in.scales, in.zero_points.front(), range};
 }
 
-// Moves a ScaledInteger with per-channel scales. Returns nothing if the channels are not on one axis
-// afterwards.
+// Moves a ScaledInteger with per-channel scales: those of the channels that the result has, in its order. Returns
+// nothing if the channels are not on one axis afterwards.
 std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   if (ctx.node.result_qparams() != nullptr || ctx.node.operand_count() != 1 || !ctx.is_scaled(0))
     return std::nullopt;
   ScaledInteger x = ctx.stored_value(ctx.node.operand(0));
   if (!x.axis || ctx.build.type(x.id).dtype == DType::kI48) return std::nullopt;
-  const std::optional<QParamsRef> to = qparams_after(
-      ctx.node.graph(), ctx.node.node(), std::make_shared<const QParams>(full_range_qparams(ctx.build, x)));
+  QParams from = full_range_qparams(ctx.build, x);
+  for (std::size_t c = 0; !x.groups && c < from.zero_points.size(); ++c)
+    from.zero_points[c] = static_cast<std::int64_t>(c);  // numbers the channels
+  const std::optional<QParamsRef> to =
+      qparams_after(ctx.node.graph(), ctx.node.node(), std::make_shared<const QParams>(from));
   if (!to || get_if<PadAttrs>(&ctx.node.attributes()) != nullptr) return std::nullopt;
+  ChannelRanges ranges;
+  if (!x.groups)
+    for (const std::int64_t c : (*to)->zero_points)
+      ranges.ranges.push_back(x.range_of_channel(static_cast<std::size_t>(c)));
   x.id = ctx.build.emit(ctx.node.op(), ctx.node.attributes(), {x.id});
+  ranges.of = x.id;
+  x.channel_ranges = std::move(ranges);
   x.axis = (*to)->axis;
+  x.scales = (*to)->scales;
   x.groups = (*to)->groups;
+  x.nan_mask.reset();  // with_nan_masks() moves it
   return x;
 }
 
