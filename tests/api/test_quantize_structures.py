@@ -27,6 +27,10 @@ def sqnr_db(found: Any, exact: Any) -> float:
     return float(10 * np.log10(np.square(wanted).sum() / np.square(wanted - found).sum()))
 
 
+def is_within_db(found: Any, wanted: Any, db: float) -> bool:
+    return bool(np.square(wanted - found).sum() <= np.square(wanted).sum() * 10 ** (-db / 10))
+
+
 def leaves(results: Any) -> list[Any]:
     return [np.asarray(each) for each in torch.utils._pytree.tree_leaves(results)]
 
@@ -109,6 +113,133 @@ def test_masks_cost_no_accuracy_and_lower_to_integers(make: Any) -> None:
     require_same_in_torch(quantized, *MASKED)
     found = tosaic.sensitivity(exported, [MASKED], progress=False, points=1)
     assert found.curve[0].db > 30
+
+
+CAUSAL = nn.Transformer.generate_square_subsequent_mask(5)
+LATER = torch.ones(5, 5, dtype=torch.bool).triu(1)
+PADDING = torch.tensor([[False] * 5, [False, False, False, True, True]])
+
+
+class Attends(nn.Module):
+    """Attention of torch with a mask of positions, and one of padding."""
+
+    def __init__(self, mask: torch.Tensor, *, weights: bool, padding: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.mask, self.weights, self.padding = mask, weights, padding
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> Any:
+        padding = hidden if self.padding else None
+        found = self.attention(
+            x, x, x, need_weights=self.weights, key_padding_mask=padding, attn_mask=self.mask
+        )
+        return found if self.weights else found[0]
+
+
+class AddsMasks(nn.Module):
+    """Scores, and several masks that are added first."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.how = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), how
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        zeros = torch.zeros(2, 1, 5)
+        padding = torch.where(hidden[:, None], INFINITE, zeros)
+        if self.how == "two conditions":
+            mask = padding + torch.where(hidden[:, None].roll(1, -1), INFINITE, zeros)
+        elif self.how == "what is seen":
+            mask = CAUSAL + torch.where(~hidden[:, None], zeros, torch.tensor(INFINITE))
+        else:
+            mask = (CAUSAL + padding) + torch.arange(5.0) * 0.1
+        return (self.q(x) @ self.k(x).transpose(-1, -2) * 0.3 + mask).softmax(-1) @ self.v(x)
+
+
+@pytest.mark.parametrize("door", ["quantize", "torchao"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(
+            pytest.param(
+                lambda mask=mask, weights=weights, padding=padding: Attends(
+                    mask, weights=weights, padding=padding
+                ),
+                id=f"{name}, {'weights' if weights else 'no weights'}, {'padding' if padding else 'alone'}",
+            )
+            for name, mask in (("floats", CAUSAL), ("bools", LATER))
+            for weights in (False, True)
+            for padding in (False, True)
+        ),
+        *(
+            pytest.param(lambda how=how: AddsMasks(how), id=how)
+            for how in ("two conditions", "what is seen", "masks and a bias")
+        ),
+    ],
+)
+def test_a_mask_of_positions_and_one_of_padding_are_added(make: Any, door: str) -> None:
+    torch.manual_seed(1)
+    network = make().eval()
+    samples = [(torch.randn(2, 5, 8), PADDING.roll(at, 0)) for at in range(3)]
+    exported = torch.export.export(network, samples[0])
+    if door == "quantize":
+        rounded = tosaic.quantize(exported, samples, progress=False)
+    else:
+        prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+        for sample in samples:
+            prepared(*sample)
+        rounded = tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0]))
+    lowered = tosaic.lower(rounded, target="TOSA-1.0+INT")
+    for sample in samples:
+        with torch.no_grad():
+            wanted = leaves(network(*sample))
+        for found, same, exact in zip(
+            leaves(lowered.run(*sample)), leaves(rounded.run(*sample)), wanted, strict=True
+        ):
+            assert is_within_db(found, exact, 28)
+            assert is_within_db(found, same, 33)
+
+
+# ---- channels ----
+
+
+class Channels(nn.Module):
+    """Some channels of two layers, added. Their weights have a scale for each channel."""
+
+    def __init__(self, choose: Any, layer: Any) -> None:
+        super().__init__()
+        self.first, self.second, self.choose = layer(), layer(), choose
+        with torch.no_grad():
+            for each in (self.first, self.second):
+                each.weight *= torch.logspace(-1, 1, 16).reshape(-1, *[1] * (each.weight.dim() - 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.choose(self.first(x), self.second(x))
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(16, 16), lambda: nn.Conv1d(16, 16, 1)])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        pytest.param(lambda a, b: a[:, :8] + b[:, 8:], id="slices"),
+        pytest.param(lambda a, b: a[:, ::2] - b[:, 1::2], id="steps"),
+        pytest.param(lambda a, b: a.chunk(2, 1)[1] + b.split(8, 1)[0], id="parts"),
+        pytest.param(lambda a, b: a.flip(1) + b, id="reversed"),
+        pytest.param(lambda a, b: a.flip(1)[:, 3:9] + b[:, 10:], id="reversed slices"),
+        pytest.param(lambda a, b: torch.cat([a, a], 1) + torch.cat([b, b], 1), id="repeated"),
+    ],
+)
+def test_channels_keep_their_scales_where_they_are_chosen_and_added(choose: Any, layer: Any) -> None:
+    torch.manual_seed(2)
+    network = Channels(choose, layer).eval()
+    shape = (4, 16) if isinstance(network.first, nn.Linear) else (4, 16, 6)
+    samples = [(torch.randn(shape),) for _ in range(3)]
+    quantized = tosaic.quantize(torch.export.export(network, samples[0]), samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for sample in samples:
+        with torch.no_grad():
+            assert is_within_db(lowered.run(*sample), network(*sample).numpy(), 25)
+        step = quantized.outputs[0].qparams.scale
+        np.testing.assert_allclose(lowered.run(*sample), quantized.run(*sample), atol=1.01 * step)
 
 
 # ---- sharing ----

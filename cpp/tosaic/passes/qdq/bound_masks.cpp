@@ -14,6 +14,7 @@
 //   add(s, (1 - cast(seen)) * -1e9)      the same, with hidden = not seen; cast(hidden) * -1e9, too
 //   where(hidden, -1e9, s), or the reverse
 //   add(s, (1 - cast(i)) * -1e9)         the same with integers i: hidden = i < 1
+//   add(s, add(mask, where(hidden, -inf, 0)))     becomes where(hidden or mask < 0, -inf, s) for a mask of 0 and -inf
 //   add(s, dequantize(m))                the same if the scale of m is so large that one unit hides
 //   add(s, add(bias, mask))              is add(add(s, bias), mask)
 //   add(s, mask) * 0.5                   is bounded before the product
@@ -240,7 +241,34 @@ class Masks {
       mask_through_.push_back(view);
       mask = graph_.operands(*view)[0];
     }
-    return is_selected_mask(mask, bound) || is_scaled_mask(mask, bound) || is_stepped_mask(mask, bound);
+    return is_selected_mask(mask, bound) || is_scaled_mask(mask, bound) || is_stepped_mask(mask, bound) ||
+           is_sum_of_masks(mask);
+  }
+
+  // A sum of masks of 0 and minus infinity, of which some are computed.
+  bool is_sum_of_masks(ValueId mask) {
+    const Node* const node = produced_by(graph_, mask, Op::kAdd);
+    if (node == nullptr || !hides_by_infinity(mask)) return false;
+    low_ = -kInfinity, mask_sum_ = mask;
+    return true;
+  }
+  [[nodiscard]] bool hides_by_infinity(ValueId mask) const {
+    if (const Constant* const constant = constant_of(graph_, mask)) {
+      if (!constant->storage.bound()) return false;
+      const Elements elements(*constant);
+      for (std::size_t i = 0; i < elements.size(); ++i)
+        if (const double x = elements.as_double(i); x != 0 && x != -kInfinity) return false;
+      return true;
+    }
+    const Node* const node = graph_.producer(mask);
+    if (node == nullptr) return false;
+    const auto operands = graph_.operands(*node);
+    if (node->operand_count == 1 && rearranges(*node)) return hides_by_infinity(operands[0]);
+    if (node->op == Op::kAdd && *node->attrs == default_attrs(Op::kAdd))
+      return hides_by_infinity(operands[0]) && hides_by_infinity(operands[1]);
+    if (node->op != Op::kWhere) return false;
+    return (is_infinite(operands[1]) && splat_of(graph_, operands[2]) == 0.0) ||
+           (is_infinite(operands[2]) && splat_of(graph_, operands[1]) == 0.0);
   }
 
   bool is_constant_mask(ValueId mask, double bound) {
@@ -446,7 +474,8 @@ class Masks {
     } else if (steps_) {
       out = stepped(scores);
     } else {
-      const ValueId hidden = moved(rewriter_.map(hidden_), mask_through_);
+      const ValueId hidden =
+          moved(mask_sum_.valid() ? hidden_by(mask_sum_) : rewriter_.map(hidden_), mask_through_);
       ValueId lowest = number(low_);
       // A row that is hidden as a whole has the shares of its scores if f32 adds them to the mask.
       if (is_added_) lowest = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, lowest});
@@ -454,6 +483,28 @@ class Masks {
                      : rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, lowest, scores});
     }
     return moved(out, through_);
+  }
+
+  // The truth values that say where a mask of which hides_by_infinity() is true has minus infinity.
+  ValueId hidden_by(ValueId mask) {
+    if (const Constant* const constant = constant_of(graph_, mask)) {
+      const Elements elements(*constant);
+      std::vector<double> hidden(elements.size());
+      for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = elements.as_double(i) != 0 ? 1 : 0;
+      return rewriter_.constant(at_, make_constant(constant->name, DType::kBool, constant->shape, hidden));
+    }
+    const Node& node = *graph_.producer(mask);
+    const auto operands = graph_.operands(node);
+    if (node.op == Op::kAdd)
+      return rewriter_.emit(at_, Op::kLogicalOr, NoAttrs{}, {hidden_by(operands[0]), hidden_by(operands[1])});
+    if (node.op != Op::kWhere) return rewriter_.emit(at_, node.op, *node.attrs, {hidden_by(operands[0])});
+    const ValueId condition = rewriter_.map(operands[0]);
+    const ValueId chosen =
+        is_infinite(operands[1]) ? condition : rewriter_.emit(at_, Op::kLogicalNot, NoAttrs{}, {condition});
+    // Numbers of a choice may have more axes than its condition.
+    const Shape& shape = graph_.type(mask).shape;
+    if (graph_.type(operands[0]).shape == shape) return chosen;
+    return rewriter_.emit(at_, Op::kExpand, ShapeAttrs{shape}, {chosen});
   }
 
   ValueId stepped(ValueId scores) {
@@ -514,6 +565,7 @@ class Masks {
   double scale_ = 1;                  // the product of these numbers
   std::vector<const Node*> mask_through_;  // between the mask and the sum
   ValueId scores_, hidden_;
+  ValueId mask_sum_;            // of masks that hide by minus infinity, in the place of hidden_
   ValueId floor_of_;            // of which the maximum with the least float is taken
   ValueId bias_;                // added to the scores, besides the mask
   std::optional<Steps> steps_;  // of a mask that integers select

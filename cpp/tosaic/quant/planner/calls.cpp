@@ -195,7 +195,9 @@ bool Planner::is_weighted(const Call& c) {
 Large Planner::large_numbers(const Call& c) {
   if (const ValueId addend = addend_of(c); addend.valid()) {
     const NodeIndex producer = producer_among(c, addend);
-    return producer.valid() ? call(producer).large : constant_numbers(addend);
+    if (!producer.valid()) return constant_numbers(addend);
+    return value(producer).valid() ? call(producer).large.with(constant_numbers(value(producer)))
+                                   : call(producer).large;
   }
   switch (c.behaviour) {
     case Behaviour::kMovement:
