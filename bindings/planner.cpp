@@ -80,6 +80,7 @@ py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std
 void bind_planner(py::module_& m) {
   m.attr("BEFORE_FUNCTION") = quant::kBeforeFunction;
   m.attr("WHOLE_NUMBERS") = quant::kWholeNumbers;
+  m.attr("COUNTS") = quant::kCounts;
   m.attr("UNGROUPED_WEIGHT") = quant::kUngroupedWeight;
   m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"),
         py::arg("precisions"), py::arg("every_operator") = false,

@@ -1103,6 +1103,7 @@ def smooth(
 def correct_bias(graph: Graph, node: str, errors: Sequence[float] | npt.NDArray[np.float64]) -> Graph: ...
 
 BEFORE_FUNCTION: str
+COUNTS: str
 WHOLE_NUMBERS: str
 UNGROUPED_WEIGHT: str
 

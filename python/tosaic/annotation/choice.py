@@ -77,10 +77,11 @@ def choose_observers(plan: Plan, *, exact: Collection[Slot] = ()) -> dict[Slot, 
     """Returns the observer of each tensor that is observed.
 
     `ByUse` becomes the observer of the use. Results that only a function reads are observed for the error
-    behind it, and whole numbers, such as the results of a `round`, get `WholeNumbers`. Inputs of the program
-    keep the range of all samples: more of a program's inputs lie beyond that range than of a few samples, and
-    no later operator can recover what clipping removes. A spec without an observer gets `MinMax`. Other
-    observers stay.
+    behind it. Whole numbers, such as the results of a `round`, get `WholeNumbers`: with scale 1 if they
+    follow from integers of 32 or 64 bits, such as lengths, since calls may have larger ones than samples.
+    Inputs of the program keep the range of all samples: more of a program's inputs lie beyond that range than
+    of a few samples, and no later operator can recover what clipping removes. A spec without an observer gets
+    `MinMax`. Other observers stay.
 
     Parameters
     ----------
@@ -129,10 +130,12 @@ def _by_use(
     producer = slot.producer if isinstance(slot, Edge) else slot.node
     if producer in inputs or slot in exact:
         return MinMax(eps)
-    author = plan.author(slot) if isinstance(slot, Output) else None
+    author = plan.author(slot)
+    if author == _core.COUNTS:
+        return WholeNumbers(1.0)
     if author == _core.WHOLE_NUMBERS:
         return WholeNumbers(eps)
-    is_before_function = author == _core.BEFORE_FUNCTION
+    is_before_function = isinstance(slot, Output) and author == _core.BEFORE_FUNCTION
     if is_before_function and producer in readers:
         return LeastErrorBehind(readers[producer], eps)
     return LeastError(eps)

@@ -149,16 +149,30 @@ bool GraphLowering::may_be_scaled(ValueId id) const {
          (!made_.rules.float_arithmetic || ends_quantized_[id.index()]);
 }
 
-// True for a selection of constants, and for a cast of bools or integers, whose result may be scaled integers.
-// Integers of 32 or 64 bits also need eventual_qparams(), which bound them.
+// True for a write of constants of floats, at places that are computed.
+bool GraphLowering::places_constants(const NodeView& view) const {
+  const auto is_constant = [&](ValueId id) {
+    return !id.valid() || source_.value(id).kind == ValueKind::kConstant;
+  };
+  const auto operands = source_.operands(view.node());
+  const auto is_moved = [&](ValueId id) { return is_constant(id) || !is_float(source_.type(id).dtype); };
+  return may_be_scaled(view.result()) && std::ranges::all_of(operands, is_moved) &&
+         !std::ranges::all_of(operands, is_constant);
+}
+
+// True for constants that a condition selects or that indices place, and for a cast of bools or integers, whose result may be scaled integers.
+// Integers of 32 or 64 bits also need a known range, or readers that bound them.
 bool GraphLowering::makes_numbers(const NodeView& view) const {
   if (view.op() == Op::kWhere)
     return view.is_constant(1) && view.is_constant(2) && may_be_scaled(view.result()) &&
            is_read_beside_integers(view);
+  if (view.op() == Op::kIndexPut || view.op() == Op::kScatter) return places_constants(view);
   if (view.op() != Op::kCast) return false;
   const DType from = view.operand_type(0).dtype;
   if (is_float(from) || view.is_constant(0) || !may_be_scaled(view.result())) return false;
-  return byte_size(from) < 4 || view.eventual_qparams();
+  if (byte_size(from) < 4 || view.largest_quantized()) return true;
+  const std::optional<ValueRange> known = values_.range_of_integers(view.operand(0));
+  return known && known->low > -(1 << 29) && known->high < 1 << 29;
 }
 
 // True for an operator whose float operands are ScaledIntegers, deferred floats or constants (but not all of

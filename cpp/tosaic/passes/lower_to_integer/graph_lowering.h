@@ -41,6 +41,7 @@ class GraphLowering {
   [[nodiscard]] Route route_of(const NodeView& view) const;
   [[nodiscard]] bool may_be_scaled(ValueId id) const;
   [[nodiscard]] bool makes_numbers(const NodeView& view) const;
+  [[nodiscard]] bool places_constants(const NodeView& view) const;
   [[nodiscard]] bool continues_numbers(const Node& node) const;
   [[nodiscard]] bool reads_table(const Node& node) const;
 

@@ -60,8 +60,8 @@ bool has_bits(double number, double unit) {
   return std::abs(std::nearbyint(number / unit) * unit - number) <= 0x1p-10 * std::abs(number);
 }
 
-// The qparams of a selection of constants, such as where(hidden, -1e9, 0): i32, in a unit that represents each of
-// them to 10 bits.
+// The qparams of constants that are moved by a condition or by indices, such as where(hidden, -1e9, 0): i32, in a
+// unit that represents each of them to 10 bits.
 QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
   const std::int64_t limit = std::int64_t{1} << 30;
   double size = 0;
@@ -146,8 +146,7 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     hidden = hidden || x.minus_infinity;
     needs.of_data(x);
   }
-  if (!common && ctx.node.op() == Op::kWhere) return parameters_of_constants(ctx, numbers);
-  if (!common) throw NoIntegerForm("it moves no quantized numbers");
+  if (!common) return parameters_of_constants(ctx, numbers);
   if (const std::optional<double> inserted = inserted_number(ctx.node.node())) {
     equal = equal && !hidden && std::isfinite(*inserted) && is_a_step(*inserted, *common);
     if (std::isfinite(*inserted)) size = std::max(size, std::abs(*inserted));

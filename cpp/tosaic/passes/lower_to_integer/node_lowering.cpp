@@ -90,6 +90,8 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
 
 // True if the node adds integers in their own units, or in finer ones: its result is as exact as they are.
 bool adds_in_their_units(const RuleContext& ctx, const ScaledInteger& made) {
+  if (ctx.node.op() == Op::kSum || ctx.node.op() == Op::kMean)
+    return ctx.is_scaled(0) && made.scale() <= std::ranges::min(ctx.scaled(0).scales);
   if (ctx.node.op() != Op::kAdd && ctx.node.op() != Op::kSub) return false;
   if (as_double(Graph::attrs<AlphaAttrs>(ctx.node.node()).alpha) != 1.0) return false;
   return std::ranges::all_of(std::array<std::size_t, 2>{0, 1}, [&](std::size_t i) {

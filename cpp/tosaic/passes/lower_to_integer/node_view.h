@@ -2,7 +2,9 @@
 // and the qparams to which its result is rounded. It is made once for each node and never changed.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <span>
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/passes/lower_to_integer/scaled_integer.h"
@@ -59,6 +61,23 @@ class NodeView {
     if (reader.op != Op::kQuantize) return std::nullopt;
     const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
     return qparams && !qparams->axis ? qparams : std::nullopt;
+  }
+
+  // Of all qparams to which the readers of the result quantize it, the largest number. Returns nothing if the result
+  // has readers that do not quantize it.
+  [[nodiscard]] std::optional<double> largest_quantized() const {
+    if (result_qparams_) return largest_number(*result_qparams_);
+    const std::span<const NodeId> users = graph_->users(result());
+    if (users.empty() || graph_->is_output(result())) return std::nullopt;
+    double largest = 0;
+    for (const NodeId user : users) {
+      const Node& reader = graph_->node(user);
+      if (reader.op != Op::kQuantize) return std::nullopt;
+      const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
+      if (!qparams || qparams->axis) return std::nullopt;
+      largest = std::max(largest, largest_number(*qparams));
+    }
+    return largest;
   }
 
  private:

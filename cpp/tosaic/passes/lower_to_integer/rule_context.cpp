@@ -133,6 +133,7 @@ std::optional<ValueRange> RuleContext::whole_numbers(ValueId id) const {
 ValueRange RuleContext::range_of_counts(ValueId id) const {
   const TensorType& type = node.graph().type(id);
   const ValueRange all = analysis::range_of_dtype(type.dtype);
+  if (const std::optional<ValueRange> known = values.range_of_integers(id)) return *known;
   const Node* const producer = node.graph().producer(id);
   if (producer == nullptr || producer->operand_count != 1) return all;
   if (producer->op != Op::kCast && !info(producer->op).has(kView)) return all;
@@ -143,9 +144,51 @@ ValueRange RuleContext::range_of_counts(ValueId id) const {
   return range && all.contains(range->low) && all.contains(range->high) ? *range : all;
 }
 
-// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are accepted only as the operand of a
-// cast with eventual_qparams(), and are clamped to just beyond the largest number of these qparams. In all
-// other cases, such integers throw NoIntegerForm.
+// The integers of 32 or 64 bits of a value between which the result of the node differs: beyond them, it
+// saturates. Returns nothing if no such range leaves the result its bits.
+std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
+  constexpr double kMost = 0x1p29;
+  const auto limit = static_cast<std::int64_t>(kMost);
+  if (const ValueRange known = range_of_counts(id); known.low > -limit && known.high < limit) return known;
+  const auto within = [](double beyond) -> std::optional<ValueRange> {
+    const auto most = static_cast<std::int64_t>(std::min(std::ceil(beyond) + 1, 0x1p31 - 1));
+    return ValueRange{-most, most};
+  };
+  const std::optional<QParams> to = node.eventual_qparams();
+  // A quotient is computed from mantissas and exponents, so each operand may have any 31 bits.
+  if (node.op() == Op::kDiv && node.attrs<DivAttrs>().rounding == DivRounding::kNone &&
+      (to || node.operand(0) != id))
+    return within(0x1p31);
+  if (info(node.op()).has(kComparison) && node.operand(0) != node.operand(1)) {
+    const ValueId other = node.operand(node.operand(0) == id ? 1 : 0);
+    if (!values.has_integers(other)) return std::nullopt;
+    const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
+    const double size = static_cast<double>(x.magnitude()) * x.scale();
+    return size < kMost && !x.minus_infinity ? within(size) : std::nullopt;
+  }
+  if (node.op() == Op::kCast) {
+    const std::optional<double> largest = node.largest_quantized();
+    return largest ? within(*largest) : std::nullopt;
+  }
+  if (!to) return std::nullopt;
+  const double largest = largest_number(*to);  // saturates, whatever the zero point
+  if (node.op() != Op::kMul && node.op() != Op::kAdd && node.op() != Op::kSub) return std::nullopt;
+  const ValueId other = node.operand(node.operand(0) == id ? 1 : 0);
+  if (other == id || !values.has_integers(other)) return std::nullopt;
+  const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
+  const double size = static_cast<double>(x.magnitude()) * x.scale();
+  if (node.op() != Op::kMul)
+    return largest + size < kMost && node.attrs<AlphaAttrs>().alpha == Scalar(std::int64_t{1})
+               ? within(largest + size)
+               : std::nullopt;
+  // The least number of x that is not 0 times such an integer saturates. The product has 30 bits.
+  const double beyond = largest / x.scale() + 1;
+  const bool is_fine = size * beyond <= std::ldexp(to->scales.front(), 26);
+  return beyond < kMost && is_fine ? within(beyond) : std::nullopt;
+}
+
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts(), or throw
+// NoIntegerForm if there are none.
 ScaledInteger RuleContext::counted(ValueId id) const {
   const DType from = node.graph().type(id).dtype;
   const ValueId x = values.value(id, build);
@@ -154,15 +197,13 @@ ScaledInteger RuleContext::counted(ValueId id) const {
   if (from == DType::kBool) return {cast(DType::kI8), {1.0}, 0, {0, 1}};
   if (from == DType::kU8) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
   if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
-  const std::optional<QParams> to = node.eventual_qparams();
-  if (node.op() != Op::kCast || !to)
+  const std::optional<ValueRange> range = relevant_counts(id);
+  if (!range)
     throw NoIntegerForm("operand '" + node.graph().value(id).name +
                         "' counts to more than its reader is known to take");
-  const double beyond = std::ceil(largest_number(*to)) + 1;  // saturates, whatever the zero point
-  const ValueId wide = cast(DType::kI32);
-  if (beyond >= 0x1p29) return {wide, {1.0}, 0, kInt32Values};
-  const ValueRange range{-static_cast<std::int64_t>(beyond), static_cast<std::int64_t>(beyond)};
-  return {build.bounded(wide, kInt32Values, range), {1.0}, 0, range};
+  const ValueRange own = range_of_counts(id);
+  const ValueRange all{std::max(own.low, kInt32Values.low), std::min(own.high, kInt32Values.high)};
+  return {build.bounded(cast(DType::kI32), all, *range), {1.0}, 0, *range};
 }
 
 std::vector<double> RuleContext::numbers(std::size_t i) const {

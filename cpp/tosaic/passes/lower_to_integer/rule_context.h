@@ -66,6 +66,7 @@ struct RuleContext {
   [[nodiscard]] ScaledInteger counted(ValueId id) const;
   [[nodiscard]] std::optional<ValueRange> whole_numbers(ValueId id) const;
   [[nodiscard]] ValueRange range_of_counts(ValueId id) const;
+  [[nodiscard]] std::optional<ValueRange> relevant_counts(ValueId id) const;
 };
 
 // A constant with groups as i32 in one unit, in which its largest number has 29 bits.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/copied_nodes.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -36,6 +38,27 @@ bool is_only_returned(const Graph& graph, const Node& node) {
   });
 }
 
+constexpr OpTable<bool> kPositions = {{Op::kArgmax, true}, {Op::kArgmin, true}, {Op::kArgsort, true}};
+
+// True if the integers of a value follow from numbers that are cast: of these, the analysis of integers does not
+// know what they represent. Truth values and positions, such as those of an argmax, do not follow from numbers.
+bool counts_numbers(const Graph& graph, ValueId id) {
+  std::vector<ValueId> waiting{id};
+  std::set<std::uint32_t> seen;
+  while (!waiting.empty()) {
+    const ValueId at = waiting.back();
+    waiting.pop_back();
+    const TensorType& type = graph.type(at);
+    if (type.qparams || is_float(type.dtype)) return true;
+    const Node* const producer = graph.producer(at);
+    if (type.dtype == DType::kBool || producer == nullptr || !seen.insert(at.index()).second) continue;
+    if (kPositions.contains(producer->op)) continue;
+    for (const ValueId operand : graph.operands(*producer))
+      if (operand.valid()) waiting.push_back(operand);
+  }
+  return false;
+}
+
 }  // namespace
 
 const ScaledInteger* ValueMap::scaled(ValueId id) const {
@@ -53,6 +76,14 @@ std::optional<analysis::RelevantNumbers> ValueMap::noticed(const Node& node) {
     return moves_ || is_result_only(*source_, node) ? whole_->noticed(*composite_) : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
   return readers_->relevance.of_results(node);
+}
+
+std::optional<ValueRange> ValueMap::range_of_integers(ValueId id) const {
+  if (counts_numbers(*source_, id)) return std::nullopt;
+  if (integers_ == nullptr)
+    integers_ = std::make_unique<const analysis::IntegerRanges>(
+        *source_, analysis::initial_integer_ranges(*source_), analysis::IntegerWidth());
+  return integers_->of(id);
 }
 
 bool ValueMap::is_only_returned(const Node& node) const {

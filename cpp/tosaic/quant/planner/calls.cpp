@@ -131,6 +131,17 @@ void Planner::classify(NodeIndex i) {
     c.dependence = Dependence::kFloats;
   c.large = large_numbers(c);
   c.whole = has_whole_numbers(c);
+  c.counts = has_counts(i);
+}
+
+// True for floats that are cast from integers of 32 or 64 bits, possibly before other operators.
+bool Planner::has_counts(NodeIndex i) {
+  if (!is_float_value(i)) return false;
+  return std::ranges::any_of(call(i).operands, [&](NodeIndex p) {
+    if (call(p).dependence == Dependence::kNothing || !value(p).valid()) return false;
+    const DType dtype = graph_.type(value(p)).dtype;
+    return is_float_value(p) ? call(p).counts : dtype == DType::kI32 || dtype == DType::kI64;
+  });
 }
 
 // True if the call rounds numbers to whole ones, or computes whole numbers from whole numbers, such as a mask of zeros

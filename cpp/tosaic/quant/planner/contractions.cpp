@@ -1,4 +1,6 @@
 // contractions: the specs of their data, weights and biases.
+#include <algorithm>
+
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
@@ -15,6 +17,25 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
     if (k != bias_at && operands[k].valid())
       if (const NodeIndex producer = producer_among(c, operands[k]); producer.valid())
         found.emplace_back(producer, k);
+  // What the call computes numbers of before it multiplies them.
+  for (const NodeIndex operand : c.operands) {
+    if (input_.every_operator) break;
+    const bool is_bias = bias_at < operands.size() && producer_among(c, operands[bias_at]) == operand;
+    const bool is_factor =
+        std::ranges::any_of(found, [&](const auto& each) { return each.first == operand; });
+    if (is_bias || is_factor) continue;
+    if (is_data(operand)) round_operand(operand, i, p, false);
+    const auto looks_up = [&](const Node* each) {
+      return (each->op == Op::kIndex || each->op == Op::kEmbedding) &&
+             graph_.operands(*each)[0] == value(operand);
+    };
+    if (call(operand).dependence == Dependence::kNothing && std::ranges::any_of(c.nodes, looks_up)) {
+      ObservedSpec spec = p.weight;
+      if (spec.scheme && spec.scheme->starts_with("per_channel"))
+        spec.scheme = "per_tensor_symmetric", spec.observer = p.observer_without_axis;
+      set(Slot::edge(operand, i), spec, "weight");
+    }
+  }
   for (const auto& [producer, k] : found) {
     if (call(producer).dependence == Dependence::kNothing) continue;
     if (c.main->op == Op::kConv)

@@ -1,6 +1,7 @@
 // planner: decides for each call, in the order of the graph, which of its tensors are rounded.
 #include <algorithm>
 
+#include "tosaic/ir/quantized.h"
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
@@ -140,6 +141,7 @@ bool Planner::passes_through(NodeIndex i) {
     }
   if (!base.valid()) {
     c.rounding = Rounding::kNone;
+    if (c.counts && c.whole) return false;
     return !is_float_value(i) || c.behaviour == Behaviour::kMovement;
   }
   if (call(base).rounding == Rounding::kWithin && c.behaviour == Behaviour::kSelection) return false;
@@ -184,12 +186,36 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
 }
 
 // Numbers that are computed from integers at run time, such as the cosines of rotary angles, are rounded where
-// data meets them: the angles themselves may be large. Masks and whole numbers are exact without a scale.
+// data meets them: the angles themselves may be large. Masks are exact without a scale, and so are whole numbers
+// that follow from integers of few bits.
 void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p) {
   const Call& c = call(operand);
-  if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large || c.whole) return;
-  if (call(user).dependence == Dependence::kFloats && !call(user).within)
-    set(Slot::edge(operand, user), in_16_bits(p), "table");
+  if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large) return;
+  if ((c.whole && !c.counts) || call(user).dependence != Dependence::kFloats || call(user).within) return;
+  set(Slot::edge(operand, user), in_16_bits(p), c.whole ? kCounts : "table");
+  if (c.counts) round_counts(operand, p);
+}
+
+// Rounds the integers from which a value is computed, where they become floats. Movement and sums take any 16 bits.
+// Products and functions of so wide a range would leave few bits to small numbers, so the samples tell the range.
+void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
+  if (!accepts(i) || call(i).behaviour == Behaviour::kFloatOnly || call(i).within) return;
+  const auto is_count = [this](NodeIndex each) {
+    return !is_float_value(each) && call(each).dependence != Dependence::kNothing;
+  };
+  const auto is_linear = [](const Node* each) {
+    return rearranges(*each) || each->op == Op::kCast || each->op == Op::kAdd || each->op == Op::kSub ||
+           each->op == Op::kNeg || each->op == Op::kClamp;
+  };
+  if (!std::ranges::all_of(call(i).nodes, is_linear)) rule = kWholeNumbers;
+  for (const NodeIndex operand : call(i).operands) {
+    const Call& c = call(operand);
+    if (!c.counts || c.large || plan_.find(Slot::edge(operand, i)) != nullptr) continue;
+    if (std::ranges::none_of(c.operands, is_count))
+      round_counts(operand, p, rule);
+    else if (c.whole)
+      set(Slot::edge(operand, i), in_16_bits(p), rule);
+  }
 }
 
 // The call behind the mask of an attention.
@@ -206,7 +232,8 @@ NodeIndex Planner::producer_among(const Call& c, ValueId id) {
     const Node* producer = graph_.producer(id);
     if (producer == nullptr || std::ranges::find(c.nodes, producer) == c.nodes.end()) break;
     const auto operands = graph_.operands(*producer);
-    if (operands.empty()) break;
+    if (operands.empty() || (!rearranges(*producer) && producer->op != Op::kCast)) break;
+    if (is_float(graph_.type(operands[0]).dtype) != is_float(graph_.type(id).dtype)) break;
     id = operands[0];
   }
   return {};
@@ -229,6 +256,7 @@ void Planner::round_operand(NodeIndex operand, NodeIndex user, const Precision& 
   }
   if (rounding == Rounding::kWithin || rounding == Rounding::kLarge || rounding == Rounding::kNone) {
     if (is_narrow) set(Slot::edge(operand, user), p.activation, "operand");
+    if (is_narrow && call(operand).counts) round_counts(operand, p);
     return;
   }
   set(accepts(root.edge.node) ? root.edge : Slot::edge(operand, user), p.activation, "operand");

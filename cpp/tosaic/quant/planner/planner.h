@@ -98,6 +98,8 @@ struct PlannedSpecs {
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
 // Rule of results that are whole numbers, such as those of a round.
 inline constexpr const char* kWholeNumbers = "whole numbers";
+// Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: scale 1, if 16 bits hold them.
+inline constexpr const char* kCounts = "counts";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 

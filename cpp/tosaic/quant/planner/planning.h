@@ -65,6 +65,7 @@ struct Call {
   bool within = false;             // inside a recognised unit
   bool wide = false;               // of a residual stream that norms read
   bool whole = false;              // holds whole numbers
+  bool counts = false;             // holds floats that follow from integers of 32 or 64 bits
   bool plain = false;              // movement and elementwise arithmetic of inputs, some of them floats
   bool of_softmax = false;         // only softmaxes read it, behind movement and arithmetic
   bool is_mask = false;            // a mask, or a part of one, that comes from an input
@@ -103,6 +104,7 @@ class Planner {
 
   void classify(NodeIndex i);
   bool has_whole_numbers(const Call& c);
+  [[nodiscard]] bool has_counts(NodeIndex i);
   [[nodiscard]] static bool has_whole_results(const Node& node);
   [[nodiscard]] static bool has_whole_numbers(const Node& node);
   [[nodiscard]] bool is_fractional(ValueId id) const;
@@ -179,6 +181,7 @@ class Planner {
   [[nodiscard]] bool is_data(NodeIndex p);
   void round_operands(NodeIndex i, const Precision& p);
   void round_table(NodeIndex operand, NodeIndex user, const Precision& p);
+  void round_counts(NodeIndex i, const Precision& p, const char* rule = kCounts);
   NodeIndex mask_of(const Call& c);
   NodeIndex producer_among(const Call& c, ValueId id);
   void round_operand(NodeIndex operand, NodeIndex user, const Precision& p, bool is_narrow);

@@ -99,6 +99,8 @@ void Planner::set_output(NodeIndex i, const Precision& p) {
   if (call(i).position && !is_table)
     if (const std::vector<NodeIndex> samplers = samplers_of(i); !samplers.empty())
       return set(Slot::output(i), grid_spec(samplers, p), "positions");
+  if (call(i).counts && call(i).whole && behaviour == Behaviour::kMovement)
+    return set(Slot::output(i), in_16_bits(p), kCounts);
   if (p.fixed_ranges)
     if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
       return set(Slot::output(i), *fixed, "known range");

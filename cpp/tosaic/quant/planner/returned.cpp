@@ -52,6 +52,13 @@ bool Planner::has_one_magnitude(ValueId id) {
 }
 
 void Planner::round_returned(NodeIndex p, NodeIndex output) {
+  if (call(p).dependence == Dependence::kIntegers && call(p).counts && call(p).whole && !call(p).large) {
+    if (const Precision* const wanted = precision(output); wanted != nullptr && !has_doubles(p)) {
+      set(Slot::edge(p, output), in_16_bits(*wanted), kCounts);
+      round_counts(p, *wanted);
+    }
+    return;
+  }
   const bool is_constant = call(p).dependence == Dependence::kNothing;
   if (!is_constant && !is_data(p)) return;
   const Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
