@@ -156,3 +156,70 @@ def test_a_cache_whose_new_value_has_other_parameters_stays_a_float() -> None:
     lowered = tosaic.lower(exported, target="TOSA-1.0+FP+INT")
     assert [state.dtype for state in lowered.states] == ["f32", "f32"]
     run_beside_torch(lowered, exported)
+
+
+class Averaged(nn.Module):
+    """A running average, which is read and stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.average.mul_(0.75).add_(x, alpha=0.25)
+        return self.average + x
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"), [(tosaic.QConfig.int8(), "i8"), (tosaic.QConfig.int16x8(), "i16")], ids=["i8", "i16"]
+)
+def test_a_state_of_symmetric_integers_is_stored_as_integers(config: tosaic.QConfig, dtype: str) -> None:
+    """Lowering dequantizes with the full range of the dtype, and the state is read with that from -32767."""
+    torch.manual_seed(0)
+    samples = [(torch.randn(2, 4),) for _ in range(6)]
+    exported = torch.export.export(Averaged().eval(), samples[0], strict=False)
+    program = tosaic.quantize(exported, samples, config=config, progress=False)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+int16")
+    assert [state.dtype for state in lowered.states] == [dtype]
+    for (x,) in [*samples, (torch.full((2, 4), -40.0),), *samples]:  # a state that saturates, too
+        unit = lowered.outputs[0].qparams.scales[0]
+        np.testing.assert_allclose(lowered.run(x), program.run(x), atol=4.5 * unit)
+    assert tosaic.compare(program, lowered, samples).ok
+
+
+class Narrower(nn.Module):
+    """Reads its state from -100 to 100 units, and stores -128 to 127."""
+
+    def __init__(self, read: tuple[int, int], stored: tuple[int, int]) -> None:
+        super().__init__()
+        self.register_buffer("h", torch.zeros(1, 4))
+        self.read, self.stored = read, stored
+
+    @staticmethod
+    def through(x: Tensor, low: int, high: int) -> Tensor:
+        q = torch.ops.quantized_decomposed
+        integers = q.quantize_per_tensor(x, 0.125, 0, low, high, torch.int8)
+        return q.dequantize_per_tensor(integers, 0.125, 0, low, high, torch.int8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.through(x, -128, 127)
+        before = self.through(self.h, *self.read)
+        self.h.copy_(self.through(before + x, *self.stored))
+        return self.through(before - x, -128, 127)
+
+
+@pytest.mark.parametrize("stored", [(-128, 127), (-100, 100), (-50, 90)])
+@pytest.mark.parametrize("read", [(-128, 127), (-100, 100)])
+def test_a_stored_integer_is_bounded_as_the_program_reads_it(
+    read: tuple[int, int], stored: tuple[int, int]
+) -> None:
+    """Without the bound, -128 would be read as -128 units, where torch reads -100."""
+    module = Narrower(read, stored)
+    exported = torch.export.export(module, (torch.zeros(1, 4),), strict=False)
+    lowered = tosaic.lower(exported, target="TOSA-1.0+INT")
+    assert [state.dtype for state in lowered.states] == ["i8"]
+    calls = torch.tensor([[-16.0, 15.875, 1.0, -3.0], [1.0, 2.0, -30.0, 16.0], [0.5, -0.25, 3.0, 2.0]])
+    samples = [(x,) for x in [*calls[:, None], *calls[:, None]]]
+    assert tosaic.compare(exported, lowered, samples).ok  # what is stored, too
+    for (x,) in samples:
+        np.testing.assert_array_equal(lowered.run(x), module(x).numpy())

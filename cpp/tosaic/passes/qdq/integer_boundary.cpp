@@ -31,6 +31,7 @@ class Boundaries {
 
   std::optional<Graph> run() {
     quantizations_.resize(graph_.values().size());
+    stored_.resize(graph_.values().size());
     for (std::size_t i = 0; i < graph_.inputs().size(); ++i) {
       const Input& input = graph_.inputs()[i];
       if (input.kind == InputKind::kUser)
@@ -133,23 +134,54 @@ class Boundaries {
     return std::nullopt;
   }
 
-  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot,
-  // both stay floats.
-  [[nodiscard]] bool agrees(std::size_t index, const std::optional<DequantizedOutput>& found) {
+  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot, both
+  // stay floats.
+  [[nodiscard]] bool agrees(std::size_t index, std::optional<DequantizedOutput>& found) {
     const ValueId input = graph_.inputs()[graph_.outputs()[index].mutated_input].value;
     if (!found) {
       unmark(input);
       return false;
     }
-    const QParams& stored = *found->qparams;
+    const QParams stored = *found->qparams;
     Quantizations& all = quantizations_[input.index()];
     if (is_unread(input))  // the program writes the input but never reads it
       all = {attrs_of_qparams<QuantizeAttrs>(stored.storage, stored)};
-    const bool agree =
-        all.size() == 1 && all.front().dtype == stored.storage &&
-        (form(index) == FloatIoForm::kConverted || *qparams_of(all.front(), stored.storage) == stored);
+    const bool converts = form(index) == FloatIoForm::kConverted;
+    const bool agree = all.size() == 1 && all.front().dtype == stored.storage &&
+                       (converts || same_grid(all.front(), stored));
     if (!agree) unmark(input);
+    if (agree && !converts) found->qparams = with_stored_range(input, *found);
     return agree;
+  }
+
+  // The qparams of integers that are stored to `input`: those with which the program reads them. If the new value may
+  // be beyond this range, they have its range, and the program bounds what it reads.
+  [[nodiscard]] QParamsRef with_stored_range(ValueId input, const DequantizedOutput& found) {
+    const QuantizeAttrs& read = quantizations_[input.index()].front();
+    const QParamsRef label = graph_.type(graph_.operands(*found.dequantize)[0]).qparams;
+    const QParams& made = label ? *label : *found.qparams;
+    QParams stored = *qparams_of(read, read.dtype);
+    if (made.qmin >= read.qmin && made.qmax <= read.qmax) return std::make_shared<const QParams>(stored);
+    stored.qmin = std::min(made.qmin, read.qmin);
+    stored.qmax = std::max(made.qmax, read.qmax);
+    return stored_[input.index()] = std::make_shared<const QParams>(stored);
+  }
+
+  struct Quantized {
+    ValueId from;  // a float of the old graph
+    QuantizeAttrs quantization;
+    ValueId made;  // its integers in the new graph
+  };
+
+  // Integers that were stored, in the range to which the program quantizes them.
+  ValueId bounded(const Quantized& read) {
+    const ClampAttrs range{Scalar(read.quantization.qmin), Scalar(read.quantization.qmax)};
+    const std::span<const NodeId> users = graph_.users(read.from);
+    const ValueId made = out_.add(Op::kClamp, range, std::span(&read.made, 1),
+                                  users.empty() ? nullptr : graph_.node(users.front()).origin,
+                                  graph_.value(read.from).name + ".bounded");
+    if (values_have_qparams()) out_.set_qparams(made, qparams_of(read.quantization, read.quantization.dtype));
+    return made;
   }
 
   Graph make() {
@@ -159,6 +191,8 @@ class Boundaries {
     integers_.resize(graph_.values().size());
     for (std::size_t i = 0; i < graph_.inputs().size(); ++i) add_input(i);
     for (const auto& [index, fresh] : requantized_) dequantize_input(index, fresh);
+    for (Quantized& each : quantized_)
+      if (stored_[each.from.index()]) each.made = bounded(each);
     for (const Node& node : graph_.nodes()) add(node);
     for (std::size_t i = 0; i < graph_.outputs().size(); ++i) add_output(i);
     std::optional<Graph> clean = dead_code(out_);
@@ -244,9 +278,9 @@ class Boundaries {
       const bool is_state = input.kind == InputKind::kState;
       const bool converts = !is_state && wanted_.inputs.at(index) == FloatIoForm::kConverted;
       const ConstantRef initial = is_state ? quantized_constant(*input.initial, each) : input.initial;
-      quantized_.push_back(
-          {input.value, each,
-           add_integer_input(input, *qparams_of(each, each.dtype), path, converts, initial)});
+      const QParamsRef& stored = stored_[input.value.index()];
+      const QParamsRef qparams = stored ? stored : qparams_of(each, each.dtype);
+      quantized_.push_back({input.value, each, add_integer_input(input, *qparams, path, converts, initial)});
     }
   }
 
@@ -328,18 +362,13 @@ class Boundaries {
     return out_.result(out_.node(made));
   }
 
-  struct Quantized {
-    ValueId from;  // a float of the old graph
-    QuantizeAttrs quantization;
-    ValueId made;  // its integers in the new graph
-  };
-
   const Graph& graph_;
   const IntegerBoundary& wanted_;
   Graph out_;
   // By value: the quantizations of an input, or of a value moved from one; empty if it stays a float.
   std::vector<Quantizations> quantizations_;
   std::vector<Quantized> quantized_;
+  std::vector<QParamsRef> stored_;  // by value: see with_stored_range(); null where nothing has to be bounded
   std::vector<std::pair<std::size_t, ValueId>> requantized_;   // index of an input, its new value
   std::vector<std::optional<DequantizedOutput>> dequantized_;  // by output: see integers_of()
   std::vector<ValueId> made_;      // by value: its value in the new graph, if `quantizations_` is empty

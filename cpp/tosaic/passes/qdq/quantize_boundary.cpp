@@ -22,9 +22,10 @@
 // Some inputs stay floats: inputs that are also read as floats, with kInteger inputs that are quantized in
 // several ways, and with kConverted inputs and outputs that are quantized by channel.
 //
-// State, such as the keys and values that an attention layer has seen, becomes integers if the qparams with
-// which the program reads it are those of its new value. So its initial value is quantized here, and a run
-// stores the integers. The caller does not see them, so the forms that the options ask for do not matter.
+// State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero point and
+// dtype with which the program reads it are those of its new value. So its initial value is quantized here, and a run
+// stores the integers. If the new value has a wider range, a clamp bounds what is read. The caller does not see
+// states, so the forms that the options ask for do not matter.
 //
 //   state %k: f32 initial=[..]      ->  state %k: i8 initial=[..]
 //   %q: i8 = quantize(%k)               %n: i8 = index_put(%k, ..)
@@ -36,7 +37,7 @@
 // for each of the caller's arrays.
 //
 // An input that the program writes and its new value must both be integers of one dtype, or both floats,
-// because the new value is stored to the input. With kInteger, both must have the same qparams.
+// because the new value is stored to the input. With kInteger, both must have the same scale and zero point.
 
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/integer_boundary.h"
