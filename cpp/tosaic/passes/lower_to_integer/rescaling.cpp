@@ -149,7 +149,8 @@ ScaledInteger with_one_scale(IntegerBuilder& build, const ScaledInteger& x) {
   ScaledInteger y = build.type(x.id).dtype == DType::kI48 ? within_32_bits(build, x) : x;
   if (!y.axis) return y;
   const double largest = *std::max_element(y.scales.begin(), y.scales.end());
-  const auto reach = std::max(y.magnitude(), y.range.high + 1);  // a shift by n takes numbers below 2^(n - 1)
+  // A shift by n takes numbers from -2^(n - 1), and below 2^(n - 1).
+  const std::int64_t reach = std::max(y.magnitude(), y.centred().high + 1);
   return rescaled(build, y, DType::kI32, std::ldexp(largest, bits_to(reach) - 29));
 }
 
