@@ -15,6 +15,7 @@ from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TARGETS = {"int8": "TOSA-1.0+INT", "int16": "TOSA-1.0+INT+int16"}
+EXPONENTS = torch.tensor([[0.5, 2.0, -1.0, 3.0], [1.5, -1.0, 0.5, 0.0]])
 
 
 class Function(nn.Module):
@@ -112,3 +113,71 @@ def test_a_batch_norm_of_any_zero_point_is_computed_with_integers(network: Any, 
             value.qparams.zero_points[0] for value in program.graph.values if value.qparams is not None
         }
     assert bits == "int16" or network is Twice or -1 in zero_points
+
+
+# ---- powers ----
+
+POWERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "x ** -1.0": lambda x: x**-1.0,
+    "x ** -0.5": lambda x: x**-0.5,
+    "a constant of exponents": lambda x: torch.pow(x, EXPONENTS),
+    "a column of exponents": lambda x: torch.pow(x, EXPONENTS[:, 1:2]),
+    "exponents that are added to": lambda x: torch.pow(x, EXPONENTS) + 1,
+    "atan2 of a constant": lambda x: torch.atan2(x, EXPONENTS),
+    "a bounded power": lambda x: (x.abs() ** -2.0).clamp(0.25, 3),
+    "a bounded power that is added to": lambda x: (x.abs() ** -2.0).clamp(0.25, 3) + 1,
+    "a bounded power of a product": lambda x: ((x * 2) ** -2.0).clamp(0.25, 3).relu(),
+}
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("name", POWERS)
+def test_a_power_is_a_table_of_the_integers_of_its_base(name: str, bits: str) -> None:
+    check(Function(POWERS[name]), lambda: (torch.rand(2, 4) + 0.5,), bits)
+
+
+def test_a_power_with_a_number_is_one_table_that_has_the_quantized_results() -> None:
+    program, made, _ = lowered(Function(lambda x: x**-1.0), lambda: (torch.rand(2, 4) + 0.5,), "int8")
+    assert [node.op for node in made.graph.nodes] == ["tosa.table"]
+    numbers = torch.linspace(0, 1.5, 256)[: 2 * 4 * 32].reshape(32, 2, 4)
+    for x in numbers:  # 0 as well: the result saturates
+        np.testing.assert_array_equal(made.run(x), program.run(x))
+
+
+def test_more_exponents_than_tables_have_room_for_are_named() -> None:
+    exponents = torch.linspace(0.5, 2, 64).reshape(16, 4)
+    module = Function(lambda x: torch.pow(x, exponents))
+    check(module, lambda: (torch.rand(16, 4) + 0.5,), "int8")
+    with pytest.raises(tosaic.UnsupportedOp, match="64 different numbers, and a table for each of them"):
+        lowered(module, lambda: (torch.rand(16, 4) + 0.5,), "int16")
+
+
+# ---- functions of few integers ----
+
+FEW: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda x: torch.exp((x < 3).float()),
+    "expm1 of twice": lambda x: torch.expm1((x < 3).float() * 2),
+    "reciprocal": lambda x: 1 / ((x < 3).float() + 1),
+}
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("name", FEW)
+def test_a_function_of_a_bool_is_a_table_of_the_integers_that_occur(name: str, bits: str) -> None:
+    """The table of all integers of i8 would have infinities, or a unit of 2^103."""
+    function = FEW[name]
+    outputs = check(
+        Function(lambda x, y: (function(x), y + 1)),
+        lambda: (torch.randint(0, 7, (5,)), torch.randn(2, 4)),
+        bits,
+    )
+    assert outputs[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["cosh", "exp", "sinh"])
+def test_a_function_of_integers_that_grows_beyond_all_units_is_refused(name: str) -> None:
+    """Of the results for all integers of u8, the unit would make 0 of those for the least integers."""
+    function = getattr(torch, name)
+    module = Function(lambda x, y: (function(x.float() * 0.25), y + 1))
+    with pytest.raises(tosaic.UnsupportedOp, match="its results span too many orders of magnitude"):
+        lowered(module, lambda: (torch.randint(0, 6, (5,)).to(torch.uint8), torch.randn(2, 4)), "int8")

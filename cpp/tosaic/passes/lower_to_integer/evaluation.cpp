@@ -1,5 +1,7 @@
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -66,6 +68,22 @@ ConstantRef converted(const ConstantRef& constant, DType dtype) {
   std::vector<double> values(elements.size());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = elements.as_double(i);
   return make_constant(constant->name, dtype, constant->shape, values);
+}
+
+// True for integers without qparams, and for functions and views of them.
+bool is_counted(const Graph& graph, ValueId id) {
+  for (;;) {
+    if (graph.type(id).qparams) return false;
+    if (!is_float(graph.type(id).dtype)) return true;
+    const Node* const producer = graph.producer(id);
+    if (producer == nullptr || !(info(producer->op).has(kElementwise) || info(producer->op).has(kView)))
+      return false;
+    ValueId next;
+    for (const ValueId operand : graph.operands(*producer))
+      if (operand.valid() && graph.value(operand).kind != ValueKind::kConstant) next = operand;
+    if (!next.valid() || producer->op == Op::kDequantize) return false;
+    id = next;
+  }
 }
 
 }  // namespace
@@ -146,6 +164,25 @@ ConstantRef evaluate_from(const NodeView& node, ValueId variable, const Constant
     return out;
   };
   return folded_result(graph, take(node.result()));
+}
+
+void require_fine_counts(const RuleContext& ctx, ValueId variable, const ScaledInteger& x, double unit) {
+  constexpr double kFewest = 256;
+  if (ctx.node.eventual_qparams() || !is_counted(ctx.node.graph(), variable) ||
+      !ctx.values.is_only_returned(ctx.node.node()))
+    return;
+  std::vector<double> least;
+  for (const std::int64_t step : {-1, 0, 1}) {
+    const std::int64_t q = std::clamp(x.zero_point + step, x.range.low, x.range.high);
+    least.push_back(static_cast<double>(q - x.zero_point) * x.scale());
+  }
+  const ConstantRef made = evaluate_from(ctx.node, variable, make_constant("", DType::kF32, {3}, least));
+  const Elements f(*made);
+  double size = 0;
+  for (std::size_t i = 0; i < least.size(); ++i)
+    if (std::isfinite(f.as_double(i))) size = std::max(size, std::abs(f.as_double(i)));
+  if (size != 0 && size < kFewest * unit)
+    throw NoIntegerForm("its results span too many orders of magnitude");
 }
 
 }  // namespace tosaic::passes

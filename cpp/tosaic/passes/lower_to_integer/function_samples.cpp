@@ -169,6 +169,7 @@ Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger
     }
     out.unit = unit_for(size);
     ctx.require_fine_results(out.unit);
+    require_fine_counts(ctx, variable, x, out.unit);
     out.entries.clear();
     for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
     return static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));

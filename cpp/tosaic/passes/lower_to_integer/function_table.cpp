@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
+#include <map>
 
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/passes/lower_to_integer/table_lookup.h"
 #include "tosaic/quant/requantize.h"
 
@@ -15,15 +19,23 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;
 
-// All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row. This whole sequence
-// is repeated `times` times.
-ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
+std::int64_t count_of(DType dtype) {
   const ValueRange all = *integer_limits(dtype);
-  const std::int64_t count = (all.high - all.low + 1) * repeat * times;
+  return all.high - all.low + 1;
+}
+
+// All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row. This whole sequence
+// is repeated `times` times. In place of values that are not in `occurring` it has the nearest that is: what a
+// function is at an integer that never occurs decides nothing.
+ConstantRef ramp(DType dtype, ValueRange occurring, std::int64_t repeat = 1, std::int64_t times = 1) {
+  const ValueRange all = *integer_limits(dtype);
+  const std::int64_t count = count_of(dtype) * repeat * times;
   Storage storage = Storage::allocate(static_cast<std::size_t>(count) * byte_size(dtype));
   std::byte* to = storage.writable();
-  for (std::int64_t i = 0; i < count; ++i, to += byte_size(dtype))
-    store_element(dtype, to, static_cast<double>(all.low + i / repeat % (all.high - all.low + 1)));
+  for (std::int64_t i = 0; i < count; ++i, to += byte_size(dtype)) {
+    const std::int64_t each = all.low + i / repeat % count_of(dtype);
+    store_element(dtype, to, static_cast<double>(std::clamp(each, occurring.low, occurring.high)));
+  }
   return constant_over("", ConstantKind::kFolded, dtype, {count}, std::move(storage));
 }
 
@@ -47,9 +59,20 @@ ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
-// The numbers of a table, unless they are too coarse for their readers.
-RuleResult numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
-  ScaledInteger made = gathered_numbers(ctx.build, position, table);
+// The integers of x, a table of whose function has numbers. A table of integers saturates, and a function may be
+// interpolated in it, so it is the function of all integers of the dtype.
+ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
+  const ValueRange all = *integer_limits(ctx.build.type(x.id).dtype);
+  const bool makes_numbers =
+      ctx.node.result_qparams() == nullptr && has_integer_form(ctx.node.result_type().dtype);
+  return makes_numbers ? ValueRange{std::max(x.range.low, all.low), std::min(x.range.high, all.high)} : all;
+}
+
+// The numbers of a table, unless they are too coarse for their readers. Those that saturate in the end are bounded.
+ScaledInteger numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
+  ScaledInteger made = gathered_numbers(ctx.build, position, table, most);
   made.id = in_shape(ctx, made.id);
   ctx.require_fine_results(made.scale());
   return made;
@@ -70,9 +93,13 @@ ValueId unsigned_at(IntegerBuilder& build, const ScaledInteger& x, const Constan
 RuleResult of_one(const RuleContext& ctx, FunctionOperands operands) {
   const ScaledInteger x = ctx.scaled(operands.variables.front().front());
   const QParams qparams = full_range_qparams(ctx.build, x);
-  operands.set(0, ramp(qparams.storage), &qparams);
+  operands.set(0, ramp(qparams.storage, occurring(ctx, x)), &qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
-  if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, x), *f);
+  if (is_float(f->dtype)) {
+    ScaledInteger made = numbers_at(ctx, position_of(ctx.build, x), *f);
+    require_fine_counts(ctx, ctx.node.operand(operands.variables.front().front()), x, made.scale());
+    return made;
+  }
   const bool casts = ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr;
   if (casts && f->dtype == DType::kU8) return in_shape(ctx, unsigned_at(ctx.build, x, *f));
   if (casts && f->dtype != DType::kI8)
@@ -84,20 +111,113 @@ RuleResult of_two(const RuleContext& ctx, FunctionOperands operands) {
   const ScaledInteger a = ctx.scaled(operands.variables[0].front()),
                       b = ctx.scaled(operands.variables[1].front());
   const QParams a_qparams = full_range_qparams(ctx.build, a), b_qparams = full_range_qparams(ctx.build, b);
-  operands.set(0, ramp(DType::kI8, kBytes), &a_qparams);
-  operands.set(1, ramp(DType::kI8, 1, kBytes), &b_qparams);
+  operands.set(0, ramp(DType::kI8, occurring(ctx, a), kBytes), &a_qparams);
+  operands.set(1, ramp(DType::kI8, occurring(ctx, b), 1, kBytes), &b_qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
   if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, a, b), *f);
   return as_result(ctx, gathered(ctx.build, position_of(ctx.build, a, b), *f));
 }
 
+// ---- functions of an operand and of constants ----
+
+// The numbers of constants of several elements, together: `index` has the shape to which they broadcast, and says which
+// of the rows are the numbers there.
+struct ConstantRows {
+  std::vector<std::size_t> operands;
+  std::vector<std::vector<double>> rows;  // numbers of `operands`, all different
+  Shape shape;
+  std::vector<std::int64_t> index;
+};
+
+// The number at each place of `shape`, to which a constant of the shape `from` broadcasts.
+std::vector<double> broadcast_numbers(const std::vector<double>& numbers, const Shape& from,
+                                      const Shape& shape) {
+  const auto count = static_cast<std::size_t>(num_elements(shape));
+  std::vector<double> out(count);
+  for (std::size_t at = 0; at < count; ++at) {
+    std::size_t rest = at, stride = 1, place = 0;
+    for (std::size_t k = 0; k < from.size(); ++k) {
+      const auto extent = static_cast<std::size_t>(shape[shape.size() - 1 - k]);
+      const auto own = static_cast<std::size_t>(from[from.size() - 1 - k]);
+      if (own != 1) place += rest % extent * stride;
+      rest /= extent;
+      stride *= own;
+    }
+    out[at] = numbers[place];
+  }
+  return out;
+}
+
+// Returns nothing if no operand is such a constant, or if one has no data.
+std::optional<ConstantRows> constant_rows(const RuleContext& ctx) {
+  ConstantRows out;
+  for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
+    if (!ctx.node.has(i) || !ctx.node.is_constant(i) || num_elements(ctx.node.operand_type(i).shape) < 2)
+      continue;
+    if (!ctx.node.graph().value(ctx.node.operand(i)).constant->storage.bound()) return std::nullopt;
+    out.operands.push_back(i);
+    out.shape = broadcast(out.shape, ctx.node.operand_type(i).shape);
+  }
+  if (out.operands.empty()) return std::nullopt;
+  std::vector<std::vector<double>> columns;
+  for (const std::size_t i : out.operands)
+    columns.push_back(broadcast_numbers(ctx.numbers(i), ctx.node.operand_type(i).shape, out.shape));
+  std::map<std::vector<double>, std::int64_t> known;
+  for (std::size_t at = 0; at < columns.front().size(); ++at) {
+    std::vector<double> row;
+    for (const std::vector<double>& column : columns) row.push_back(column[at]);
+    if (std::ranges::any_of(row, [](double number) { return std::isnan(number); })) return std::nullopt;
+    const auto [found, is_new] = known.emplace(row, static_cast<std::int64_t>(out.rows.size()));
+    if (is_new) out.rows.push_back(std::move(row));
+    out.index.push_back(found->second);
+  }
+  return out;
+}
+
+// x: i8 or i16 with one scale, and constants of several elements: one table for each of their rows, one behind the
+// other. An entry is that of the row at its place, for the integer of x there.
+std::optional<RuleResult> by_rows(const RuleContext& ctx) {
+  constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
+  const std::optional<ConstantRows> constants = constant_rows(ctx);
+  if (!constants) return std::nullopt;
+  std::optional<FunctionOperands> operands = function_operands(ctx, constants->operands);
+  if (!operands || operands->variables.size() != 1) return std::nullopt;
+  const ScaledInteger x = ctx.scaled(operands->variables.front().front());
+  const DType dtype = ctx.build.type(x.id).dtype;
+  if (x.axis || (dtype != DType::kI8 && dtype != DType::kI16)) return std::nullopt;
+  const auto rows = static_cast<std::int64_t>(constants->rows.size());
+  if (rows * count_of(dtype) > kMostEntries)
+    return Refusal{"its constant has " + std::to_string(rows) +
+                   " different numbers, and a table for each of them, of " + std::to_string(count_of(dtype)) +
+                   " entries, is too large"};
+  const QParams qparams = full_range_qparams(ctx.build, x);
+  operands->set(0, ramp(dtype, occurring(ctx, x), 1, rows), &qparams);
+  for (std::size_t k = 0; k < constants->operands.size(); ++k) {
+    const std::size_t i = constants->operands[k];
+    std::vector<double> numbers;
+    for (const std::vector<double>& row : constants->rows)
+      numbers.insert(numbers.end(), static_cast<std::size_t>(count_of(dtype)), row[k]);
+    const TensorType& type = ctx.node.operand_type(i);
+    operands->constants[i] = make_constant("", type.qparams ? ctx.node.number_dtype(i) : type.dtype,
+                                           {rows * count_of(dtype)}, numbers);
+  }
+  const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands->constants, operands->qparams));
+  std::vector<std::int64_t> starts;
+  for (const std::int64_t row : constants->index) starts.push_back(row * count_of(dtype));
+  const ValueId position = ctx.build.binary(Op::kTosaAdd, position_of(ctx.build, x),
+                                            ctx.build.constant(DType::kI32, constants->shape, starts));
+  if (is_float(f->dtype)) return numbers_at(ctx, position, *f);
+  return as_result(ctx, gathered(ctx.build, position, *f));
+}
+
 // ---- functions of functions ----
 
-// A constant of one element, with the shape {1} of tables; null for other constants.
+// A constant of one element; null for other constants. It has the shape {1} of tables if it has axes. A number of Python
+// has none, and so does not decide the dtype of the result.
 ConstantRef single_element(const Constant& from) {
   if (num_elements(from.shape) != 1 || !from.storage.bound()) return nullptr;
   auto one = std::make_shared<Constant>(from);
-  one->shape = {1};
+  if (one->shape.size() > 1) one->shape = {1};
   return one;
 }
 
@@ -229,22 +349,20 @@ void FunctionOperands::set(std::size_t variable, const ConstantRef& values, cons
   }
 }
 
-std::optional<FunctionOperands> function_operands(const RuleContext& ctx) {
+std::optional<FunctionOperands> function_operands(const RuleContext& ctx,
+                                                  const std::vector<std::size_t>& without) {
   FunctionOperands out;
   for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
     out.constants.emplace_back();
     out.qparams.push_back(nullptr);
-    if (!ctx.node.has(i)) continue;
+    if (!ctx.node.has(i) || std::ranges::find(without, i) != without.end()) continue;
     const ValueId id = ctx.node.operand(i);
     if (ctx.node.is_constant(i)) {
       const Value& value = ctx.node.graph().value(id);
       const QParams* qparams = value.type.qparams.get();
-      if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound() ||
-          (qparams && qparams->axis))
-        return std::nullopt;
-      auto one = std::make_shared<Constant>(*value.constant);
-      one->shape = {1};
-      out.constants.back() = std::move(one);
+      if (qparams && qparams->axis) return std::nullopt;
+      out.constants.back() = single_element(*value.constant);
+      if (!out.constants.back()) return std::nullopt;
       out.qparams.back() = qparams;
       continue;
     }
@@ -289,6 +407,7 @@ std::optional<RuleResult> tabulated(const RuleContext& ctx) {
       ctx.node.has(0) && ctx.is_scaled(0))
     return std::nullopt;  // a cast to float changes no number: integer_function() returns its operand
   std::optional<FunctionOperands> operands = function_operands(ctx);
+  if (!operands && rule_of(ctx.node.node()) == nullptr) return by_rows(ctx);
   if (!operands || operands->variables.size() > 2) return std::nullopt;
   std::vector<ScaledInteger> variables;
   for (const auto& places : operands->variables) {

@@ -4,6 +4,9 @@
 //
 //   one operand of i8 or i16   a table of 256 or 65536 entries
 //   two operands of i8         a table of 65536 entries
+//   one operand, and constants of several elements, for operators without arithmetic (pow, atan2, ..)
+//                              a table of 256 or 65536 entries for each number of the constants, with at most 2^20
+//                              entries in all
 //
 // All other operands are constants of one element. table_lookup.h emits the nodes. A float result, without
 // qparams, is tabulated with 24 bits.
@@ -34,9 +37,10 @@ struct FunctionOperands {
   // All operands that are this variable become the constant `values` with these qparams.
   void set(std::size_t variable, const ConstantRef& values, const QParams* of_values);
 };
-// Returns nothing if a constant has more than one element, if an operand has no scaled integers, or if all
-// operands are constants.
-[[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx);
+// The entries of the operands `without` are null. Returns nothing if another constant has more than one element, if an
+// operand has no scaled integers, or if all operands are constants.
+[[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx,
+                                                                const std::vector<std::size_t>& without = {});
 
 // The node as a table over its quantized operands. Returns nothing if the node is no such function, or if
 // integer arithmetic is as precise and smaller.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tosaic/ir/op_table.h"
+#include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/function_samples.h"
 #include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
@@ -100,6 +101,7 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
   below.range = {x.range.low - top, 0};
   ScaledInteger out{
       m.exp30(below), {std::ldexp(largest, -IntegerMath::kExpBits)}, 0, {0, std::int64_t{1} << 30}};
+  require_fine_counts(ctx, ctx.node.operand(0), x, out.scale());
   out.error = out.scale() + largest * std::min(x.error, 1.0);
   return out;
 }

@@ -147,13 +147,13 @@ ValueId gathered(IntegerBuilder& build, ValueId position, const Constant& table)
   return IntegerMath(build).lookup(position, integers_of(table), table.dtype);
 }
 
-ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Constant& table) {
+ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Constant& table, double most) {
   constexpr int kBits = 24;
   double largest = 0;
   const Elements elements(table);
   std::vector<double> numbers(elements.size());
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    numbers[i] = elements.as_double(i);
+    numbers[i] = std::clamp(elements.as_double(i), -most, most);
     if (!std::isfinite(numbers[i])) throw NoIntegerForm("it is not finite everywhere");
     largest = std::max(largest, std::abs(numbers[i]));
   }

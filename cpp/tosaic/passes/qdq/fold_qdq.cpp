@@ -94,12 +94,17 @@ class Folding {
     return qparams_of(Graph::attrs<DequantizeAttrs>(dequantize), graph_.type(operand(dequantize)).dtype);
   }
 
-  // True if the node may compute over quantized values. All its floats must be f32.
+  // A number of Python, such as the exponent of a power, does not change the dtype in which a node computes.
+  [[nodiscard]] bool is_python_number(ValueId id) const {
+    return is_constant(id) && graph_.type(id).dtype == DType::kF64 && graph_.type(id).rank() == 0;
+  }
+
+  // True if the node may compute over quantized values. All its floats must be f32, or numbers of Python.
   [[nodiscard]] bool may_fold(const Node& node) const {
     if (is_foreign(node.op) && !has_integer_kernel(node)) return false;
     if (!node.regions.empty() || info(node.op).has(kEffect)) return false;
     for (const ValueId id : graph_.operands(node))
-      if (id.valid() && is_float(graph_.type(id).dtype) && !is_f32(id)) return false;
+      if (id.valid() && is_float(graph_.type(id).dtype) && !is_f32(id) && !is_python_number(id)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const DType dtype = graph_.type(graph_.result(node, r)).dtype;
       if (is_float(dtype) && dtype != DType::kF32) return false;
