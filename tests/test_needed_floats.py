@@ -181,3 +181,55 @@ def test_a_function_of_integers_that_grows_beyond_all_units_is_refused(name: str
     module = Function(lambda x, y: (function(x.float() * 0.25), y + 1))
     with pytest.raises(tosaic.UnsupportedOp, match="its results span too many orders of magnitude"):
         lowered(module, lambda: (torch.randint(0, 6, (5,)).to(torch.uint8), torch.randn(2, 4)), "int8")
+
+
+# ---- resizes and pools ----
+
+
+def resized(x: Tensor, **options: Any) -> Tensor:
+    return F.interpolate(x.float(), scale_factor=1.5, **options)
+
+
+WINDOWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "nearest": lambda x: resized(x),
+    "nearest by 2": lambda x: F.interpolate(x.float(), scale_factor=2.0),
+    "nearest of rows": lambda x: resized(x[0]),
+    "max_pool": lambda x: F.max_pool2d(x.float(), 2),
+    "max_pool of half": lambda x: F.max_pool2d(x.float() * 0.5, (3, 2), 2, 1, ceil_mode=True),
+    "max_pool dilated": lambda x: F.max_pool2d(x.float(), 3, 1, 1, dilation=2),
+    "max_pool of rows": lambda x: F.max_pool1d(x[0].float(), 3, 2, 1, dilation=2),
+    "max_pool of volumes": lambda x: F.max_pool3d(x[None].float(), 2, 1, 1),
+    "adaptive max_pool": lambda x: F.adaptive_max_pool2d(x.float(), 3),
+}
+INTEGERS = {
+    "u8": lambda: torch.randint(0, 256, (1, 2, 7, 6)).to(torch.uint8),
+    "i16": lambda: torch.randint(-32768, 32768, (1, 2, 7, 6)).to(torch.int16),
+    "bool": lambda: torch.randint(0, 2, (1, 2, 7, 6)).bool(),
+}
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_resizes_and_pools_of_plain_integers_are_exact(dtype: str, bits: str) -> None:
+    def functions(x: Tensor, y: Tensor) -> Any:
+        return [y + 1, *(function(x) for function in WINDOWS.values())]
+
+    torch.manual_seed(2)
+    draw = lambda: (INTEGERS[dtype](), torch.randn(2, 4))  # noqa: E731
+    program, made, call = lowered(Function(functions), draw, bits)
+    assert tosaic.compare(program, made, call).ok
+    reference = run_reference_model(made, *call)
+    assert reference.ok, reference.log
+    outputs = zip(WINDOWS, made.run(*call)[1:], reference.outputs[1:], functions(*call)[1:], strict=True)
+    for name, found, by_model, wanted in outputs:
+        np.testing.assert_array_equal(found, wanted, name)
+        np.testing.assert_array_equal(by_model, wanted, name)
+
+
+def test_a_bilinear_resize_of_u8_sums_integers() -> None:
+    for bits in TARGETS:
+        check(
+            Function(lambda x, y: (F.interpolate(x.float(), scale_factor=2.0, mode="bilinear"), y + 1)),
+            lambda: (INTEGERS["u8"](), torch.randn(2, 4)),
+            bits,
+        )

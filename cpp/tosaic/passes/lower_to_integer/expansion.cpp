@@ -109,6 +109,20 @@ RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult m
   return ctx.quantized_numbers(numbers, constant->shape, *to);
 }
 
+// Expansions of pools by maximum pad with minus infinity. Every window has an element of the operand, which is not
+// below it.
+RuleResult without_padding(const RuleContext& ctx, RuleResult made) {
+  const Op op = ctx.node.op();
+  ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
+  if ((op != Op::kMaxPool && op != Op::kAdaptiveMaxPool) || scaled == nullptr || !ctx.is_scaled(0))
+    return made;
+  const ScaledInteger x = ctx.scaled(0);
+  if (x.minus_infinity || !scaled->minus_infinity) return made;
+  scaled->minus_infinity.reset();
+  if (!x.axis && scaled->scale() == x.scale() && scaled->zero_point == 0) scaled->range = x.centred();
+  return made;
+}
+
 }  // namespace
 
 Outcome lower_by_parts(const RuleContext& ctx) {
@@ -130,7 +144,8 @@ Outcome lower_by_parts(const RuleContext& ctx) {
     if (const Outcome refused = attempt([&] { return lower_parts(parts, ctx.build, results); }))
       return Refusal{refused->reason};
     for (std::uint32_t r = 0; r < results.size(); ++r)
-      if (Outcome refused = store_result(ctx, r, stored_constant(ctx, r, results[r]))) return refused;
+      if (Outcome refused = store_result(ctx, r, stored_constant(ctx, r, without_padding(ctx, results[r]))))
+        return refused;
     return kLowered;
   });
 }

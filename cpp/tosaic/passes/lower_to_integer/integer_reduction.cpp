@@ -2,7 +2,8 @@
 //
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
-//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers
+//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a max_pool of more
+//                            than 16 bits compares the slices that the windows read
 //   prod                     works on mantissas and exponents
 //
 // Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
@@ -310,14 +311,46 @@ RuleResult integer_any(const RuleContext& ctx) {
   return without_kept_axes(ctx, found);
 }
 
+namespace {
+
+// The maxima of windows of the last two axes of i32 (N, C, H, W).
+ScaledInteger window_maxima(IntegerBuilder& build, ScaledInteger x, const PoolAttrs& pool, const Shape& out) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto axis = static_cast<std::int64_t>(i) + 2;
+    const std::int64_t count = out[i + 2], steps = (count - 1) * pool.stride[i] + 1;
+    const std::int64_t extent = build.type(x.id).shape[i + 2];
+    const std::int64_t end = steps + (pool.kernel[i] - 1) * pool.dilation[i];
+    Dims before = Dims::filled(4, 0), after = Dims::filled(4, 0);
+    before[i + 2] = pool.padding[i];
+    after[i + 2] = std::max<std::int64_t>(end - extent - pool.padding[i], 0);
+    if (before[i + 2] + after[i + 2] > 0)
+      x.id = build.emit(Op::kPad, PadAttrs{before, after, PadMode::kConstant, Scalar(x.range.low)}, {x.id});
+    ValueId most;
+    for (std::int64_t k = 0; k < pool.kernel[i]; ++k) {
+      const std::int64_t from = k * pool.dilation[i];
+      const ValueId part =
+          build.emit(Op::kSlice, SliceAttrs{axis, from, from + steps, pool.stride[i]}, {x.id});
+      most = most.valid() ? build.binary(Op::kTosaMaximum, most, part) : part;
+    }
+    x.id = most;
+  }
+  return x;
+}
+
+}  // namespace
+
 RuleResult integer_choice(const RuleContext& ctx) {
   const Node& node = ctx.node.node();
   ScaledInteger x = ctx.with_one_scale(0);
   if (node.op == Op::kMaxPool || node.op == Op::kAdaptiveMaxPool) {
-    if (!is_narrow(ctx.build.type(x.id).dtype)) return Refusal{"its operand has more than 16 bits"};
-    if (node.op == Op::kAdaptiveMaxPool || ctx.node.attrs<PoolAttrs>().kernel.size() != 2 ||
-        ctx.node.operand_type(0).rank() != 4 || ctx.node.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
+    const PoolAttrs* const pool = node.op == Op::kMaxPool ? &ctx.node.attrs<PoolAttrs>() : nullptr;
+    if (pool == nullptr || pool->kernel.size() != 2 || ctx.node.operand_type(0).rank() != 4)
       return Refusal{"its windows"};  // the expansion has windows that have a rule
+    const bool is_dense = pool->dilation == Dims::filled(2, 1);
+    if (is_dense) x = narrowed(ctx.build, x, ctx.build.rules().wide_integers ? 16 : 8);
+    if (!is_narrow(ctx.build.type(x.id).dtype))
+      return window_maxima(ctx.build, x, *pool, ctx.node.result_type().shape);
+    if (!is_dense) return Refusal{"its windows"};
     x.id = ctx.build.emit(node.op, *node.attrs, {x.id});
     return x;
   }

@@ -1,5 +1,5 @@
-// integer_resize: lowers resizes of images of 8 or 16 bits to RESIZE. Nearest moves integers. Bilinear sums
-// them with integer weights that add up to n_y * n_x. Dividing by that product only changes the scale, so the
+// integer_resize: lowers resizes of images of 8 or 16 bits to RESIZE. Nearest moves integers; those of more bits are
+// looked up along each axis. Bilinear sums them with integer weights that add up to n_y * n_x. Dividing by that product only changes the scale, so the
 // only rounding is that of the result. RESIZE needs channels last, so permutes are emitted. If the values are
 // stored channels last, the layout plan makes them no-ops.
 
@@ -8,15 +8,33 @@
 #include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
+namespace {
+
+ScaledInteger nearest_along_axes(IntegerBuilder& build, ScaledInteger x, const ResizeAttrs& attrs) {
+  for (std::size_t i = 0; i < attrs.size.size(); ++i) {
+    const std::size_t axis = i + 2;
+    const std::int64_t in = build.type(x.id).shape[axis], out = attrs.size[i];
+    const double scale = attrs.scales.empty() ? 0.0 : attrs.scales[i];
+    const ValueId elements =
+        build.constant(DType::kI64, {out}, nearest_elements(in, out, scale, attrs.size.size() == 2));
+    x.id = build.emit(Op::kIndexSelect, AxisAttrs{static_cast<std::int64_t>(axis)}, {x.id, elements});
+  }
+  return x;
+}
+
+}  // namespace
 
 RuleResult integer_resize(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ResizeAttrs>();
   const Shape& in = ctx.node.operand_type(0).shape;
   const Shape& out = ctx.node.result_type().shape;
   if (in.size() != 4 || attrs.size.size() != 2) return Refusal{"its rank"};  // expanded to another rank
-  ScaledInteger x = ctx.with_one_scale(0);
+  ScaledInteger x = narrowed(ctx.build, ctx.with_one_scale(0), ctx.build.rules().wide_integers ? 16 : 8);
   const DType dtype = ctx.build.type(x.id).dtype;
-  if (dtype != DType::kI8 && dtype != DType::kI16) return Refusal{"its operand has more than 16 bits"};
+  if (dtype != DType::kI8 && dtype != DType::kI16) {
+    if (attrs.mode == ResizeMode::kNearest) return nearest_along_axes(ctx.build, x, attrs);
+    return Refusal{"its operand has more than 16 bits"};
+  }
   TosaResizeAttrs resize;
   resize.mode = attrs.mode;
   ValueId image = ctx.build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});

@@ -172,6 +172,26 @@ ScaledInteger widened(IntegerBuilder& build, const ScaledInteger& x) {
   return out;
 }
 
+ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x, int bits) {
+  constexpr std::int64_t kBytes = 256;
+  if (build.type(x.id).dtype != DType::kI32 || x.zero_point != 0 || x.axis || x.minus_infinity) return x;
+  ScaledInteger out = x;
+  for (const DType dtype : {DType::kI8, DType::kI16}) {
+    const ValueRange limits = *integer_limits(dtype);
+    if (dtype == DType::kI16 && bits < 16) return x;
+    if (!limits.contains(x.range.low) || !limits.contains(x.range.high)) {
+      const bool is_unsigned = dtype == DType::kI8 && x.range.low >= 0 && x.range.high < kBytes;
+      if (!is_unsigned) continue;
+      out.zero_point = limits.low;
+      out.range = {x.range.low + limits.low, x.range.high + limits.low};
+      out.id = build.binary(Op::kTosaAdd, x.id, build.number(limits.low, build.type(x.id).rank()));
+    }
+    out.id = build.cast(out.id, dtype);
+    return out;
+  }
+  return x;
+}
+
 ScaledInteger within_bits(IntegerBuilder& build, const ScaledInteger& x, int bits) {
   if (x.zero_point == 0 && x.magnitude() <= (std::int64_t{1} << bits)) return x;
   const double ratio = std::ldexp(static_cast<double>(x.magnitude()), -bits);
