@@ -26,9 +26,9 @@ namespace tosaic::passes {
 // `at`.
 [[nodiscard]] ConstantRef evaluate_from(const NodeView& node, ValueId variable, const ConstantRef& at);
 
-// Throws NoIntegerForm if a unit of the node's results, which are only returned, leaves few bits to the results at the
-// least integers of `variable`, for x that were counted. Nobody knows how many of the integers of their dtype occur:
-// cosh(x) of u8 reaches 10^110, and cosh(1) would become 0.
+// Throws NoIntegerForm if a unit of the node's results, which are only returned, leaves few bits to the
+// results at the least integers of `variable`, for x that were counted. Nobody knows how many of the integers
+// of their dtype occur: cosh(x / 4) of u8 reaches 10^27, and cosh(1 / 4) would become 0.
 void require_fine_counts(const RuleContext& ctx, ValueId variable, const ScaledInteger& x, double unit);
 
 }  // namespace tosaic::passes

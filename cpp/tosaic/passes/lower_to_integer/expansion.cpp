@@ -109,8 +109,8 @@ RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult m
   return ctx.quantized_numbers(numbers, constant->shape, *to);
 }
 
-// Expansions of pools by maximum pad with minus infinity. Every window has an element of the operand, which is not
-// below it.
+// Expansions of pools by maximum pad with minus infinity. Every window has an element of the operand, which
+// is not below it.
 RuleResult without_padding(const RuleContext& ctx, RuleResult made) {
   const Op op = ctx.node.op();
   ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);

@@ -25,8 +25,8 @@ std::int64_t count_of(DType dtype) {
 }
 
 // All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row. This whole sequence
-// is repeated `times` times. In place of values that are not in `occurring` it has the nearest that is: what a
-// function is at an integer that never occurs decides nothing.
+// is repeated `times` times. In place of values that are not in `occurring` it has the nearest that is: what
+// a function is at an integer that never occurs decides nothing.
 ConstantRef ramp(DType dtype, ValueRange occurring, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
   const std::int64_t count = count_of(dtype) * repeat * times;
@@ -59,8 +59,8 @@ ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
-// The integers of x, a table of whose function has numbers. A table of integers saturates, and a function may be
-// interpolated in it, so it is the function of all integers of the dtype.
+// The integers of x, a table of whose function has numbers. A table of integers saturates, and a function may
+// be interpolated in it, so it is the function of all integers of the dtype.
 ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   const ValueRange all = *integer_limits(ctx.build.type(x.id).dtype);
   const bool makes_numbers =
@@ -68,13 +68,22 @@ ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   return makes_numbers ? ValueRange{std::max(x.range.low, all.low), std::min(x.range.high, all.high)} : all;
 }
 
-// The numbers of a table, unless they are too coarse for their readers. Those that saturate in the end are bounded.
+// True if all numbers are multiples of the unit, as whole numbers often are: none is rounded.
+bool is_multiple(const Constant& table, double unit) {
+  const Elements elements(table);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (std::fmod(elements.as_double(i), unit) != 0) return false;
+  return true;
+}
+
+// The numbers of a table, unless they are too coarse for their readers. Those that saturate in the end are
+// bounded.
 ScaledInteger numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
   ScaledInteger made = gathered_numbers(ctx.build, position, table, most);
   made.id = in_shape(ctx, made.id);
-  ctx.require_fine_results(made.scale());
+  if (!is_multiple(table, made.scale())) ctx.require_fine_results(made.scale());
   return made;
 }
 
@@ -118,10 +127,8 @@ RuleResult of_two(const RuleContext& ctx, FunctionOperands operands) {
   return as_result(ctx, gathered(ctx.build, position_of(ctx.build, a, b), *f));
 }
 
-// ---- functions of an operand and of constants ----
-
-// The numbers of constants of several elements, together: `index` has the shape to which they broadcast, and says which
-// of the rows are the numbers there.
+// The numbers of constants of several elements, together: `index` has the shape to which they broadcast, and
+// says which of the rows are the numbers there.
 struct ConstantRows {
   std::vector<std::size_t> operands;
   std::vector<std::vector<double>> rows;  // numbers of `operands`, all different
@@ -174,46 +181,10 @@ std::optional<ConstantRows> constant_rows(const RuleContext& ctx) {
   return out;
 }
 
-// x: i8 or i16 with one scale, and constants of several elements: one table for each of their rows, one behind the
-// other. An entry is that of the row at its place, for the integer of x there.
-std::optional<RuleResult> by_rows(const RuleContext& ctx) {
-  constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
-  const std::optional<ConstantRows> constants = constant_rows(ctx);
-  if (!constants) return std::nullopt;
-  std::optional<FunctionOperands> operands = function_operands(ctx, constants->operands);
-  if (!operands || operands->variables.size() != 1) return std::nullopt;
-  const ScaledInteger x = ctx.scaled(operands->variables.front().front());
-  const DType dtype = ctx.build.type(x.id).dtype;
-  if (x.axis || (dtype != DType::kI8 && dtype != DType::kI16)) return std::nullopt;
-  const auto rows = static_cast<std::int64_t>(constants->rows.size());
-  if (rows * count_of(dtype) > kMostEntries)
-    return Refusal{"its constant has " + std::to_string(rows) +
-                   " different numbers, and a table for each of them, of " + std::to_string(count_of(dtype)) +
-                   " entries, is too large"};
-  const QParams qparams = full_range_qparams(ctx.build, x);
-  operands->set(0, ramp(dtype, occurring(ctx, x), 1, rows), &qparams);
-  for (std::size_t k = 0; k < constants->operands.size(); ++k) {
-    const std::size_t i = constants->operands[k];
-    std::vector<double> numbers;
-    for (const std::vector<double>& row : constants->rows)
-      numbers.insert(numbers.end(), static_cast<std::size_t>(count_of(dtype)), row[k]);
-    const TensorType& type = ctx.node.operand_type(i);
-    operands->constants[i] = make_constant("", type.qparams ? ctx.node.number_dtype(i) : type.dtype,
-                                           {rows * count_of(dtype)}, numbers);
-  }
-  const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands->constants, operands->qparams));
-  std::vector<std::int64_t> starts;
-  for (const std::int64_t row : constants->index) starts.push_back(row * count_of(dtype));
-  const ValueId position = ctx.build.binary(Op::kTosaAdd, position_of(ctx.build, x),
-                                            ctx.build.constant(DType::kI32, constants->shape, starts));
-  if (is_float(f->dtype)) return numbers_at(ctx, position, *f);
-  return as_result(ctx, gathered(ctx.build, position, *f));
-}
-
 // ---- functions of functions ----
 
-// A constant of one element; null for other constants. It has the shape {1} of tables if it has axes. A number of Python
-// has none, and so does not decide the dtype of the result.
+// A constant of one element; null for other constants. It has the shape {1} of tables if it has axes. A
+// number of Python has none, and so does not decide the dtype of the result.
 ConstantRef single_element(const Constant& from) {
   if (num_elements(from.shape) != 1 || !from.storage.bound()) return nullptr;
   auto one = std::make_shared<Constant>(from);
@@ -280,6 +251,76 @@ const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
     const RuleContext at_producer(ctx.values, *producer, ctx.build);
     return value_or_nothing([&] { return function_table(at_producer); });
   });
+}
+
+// ---- functions of an operand and of constants of several elements ----
+
+// The variable of i8 or i16 that decides operand i: the operand itself, or that of a function of one
+// variable.
+struct RowVariable {
+  ScaledInteger x;
+  ConstantRef values;  // the operand for each integer of x
+};
+
+std::optional<RowVariable> row_variable(const RuleContext& ctx, std::size_t i) {
+  if (std::optional<ScaledInteger> x = number_of_few_bits(ctx, i)) {
+    FunctionTable own = as_table(*x, ctx.build.type(x->id).dtype, ctx.node.number_dtype(i));
+    return RowVariable{*std::move(x), own.values};
+  }
+  const FunctionTable* const table = table_of(ctx, i);
+  if (table == nullptr || table->variables.size() != 1) return std::nullopt;
+  return RowVariable{table->variables.front(), table->values};
+}
+
+// The elements of `f` for the integers of x, `rows` times. In place of integers that do not occur, the
+// nearest do.
+ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int64_t least,
+                     std::int64_t rows) {
+  const Elements elements(*f);
+  std::vector<double> out;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t k = 0; k < static_cast<std::int64_t>(elements.size()); ++k) {
+      const std::int64_t q = std::clamp(least + k, occurring.low, occurring.high);
+      out.push_back(elements.as_double(static_cast<std::size_t>(q - least)));
+    }
+  const auto count = static_cast<std::int64_t>(out.size());
+  return make_constant("", f->dtype, {count}, out);
+}
+
+// One table over the integers of a variable for each row of the constants, one behind the other. An entry is
+// that of the row at its place, for the integer there.
+std::optional<RuleResult> by_rows(const RuleContext& ctx) {
+  constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
+  const std::optional<ConstantRows> constants = constant_rows(ctx);
+  if (!constants) return std::nullopt;
+  std::optional<FunctionOperands> operands = function_operands(ctx, constants->operands);
+  if (!operands || operands->variables.size() != 1) return std::nullopt;
+  const std::optional<RowVariable> variable = row_variable(ctx, operands->variables.front().front());
+  if (!variable) return std::nullopt;
+  const ScaledInteger& x = variable->x;
+  const DType dtype = ctx.build.type(x.id).dtype;
+  const auto rows = static_cast<std::int64_t>(constants->rows.size());
+  if (rows * count_of(dtype) > kMostEntries)
+    return Refusal{"its constant has " + std::to_string(rows) + " different numbers: with " +
+                   std::to_string(8 * byte_size(dtype)) + " bits, tables have room for " +
+                   std::to_string(kMostEntries / count_of(dtype)) + " (with 8 bits, for 4096)"};
+  operands->set(0, repeated(variable->values, occurring(ctx, x), integer_limits(dtype)->low, rows), nullptr);
+  for (std::size_t k = 0; k < constants->operands.size(); ++k) {
+    const std::size_t i = constants->operands[k];
+    std::vector<double> numbers;
+    for (const std::vector<double>& row : constants->rows)
+      numbers.insert(numbers.end(), static_cast<std::size_t>(count_of(dtype)), row[k]);
+    const TensorType& type = ctx.node.operand_type(i);
+    operands->constants[i] = make_constant("", type.qparams ? ctx.node.number_dtype(i) : type.dtype,
+                                           {rows * count_of(dtype)}, numbers);
+  }
+  const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands->constants, operands->qparams));
+  std::vector<std::int64_t> starts;
+  for (const std::int64_t row : constants->index) starts.push_back(row * count_of(dtype));
+  const ValueId position = ctx.build.binary(Op::kTosaAdd, position_of(ctx.build, x),
+                                            ctx.build.constant(DType::kI32, constants->shape, starts));
+  if (is_float(f->dtype)) return numbers_at(ctx, position, *f);
+  return as_result(ctx, gathered(ctx.build, position, *f));
 }
 
 struct Composition {

@@ -5,8 +5,8 @@
 //   one operand of i8 or i16   a table of 256 or 65536 entries
 //   two operands of i8         a table of 65536 entries
 //   one operand, and constants of several elements, for operators without arithmetic (pow, atan2, ..)
-//                              a table of 256 or 65536 entries for each number of the constants, with at most 2^20
-//                              entries in all
+//                              a table of 256 or 65536 entries for each number of the constants, with at
+//                              most 2^20 entries in all
 //
 // All other operands are constants of one element. table_lookup.h emits the nodes. A float result, without
 // qparams, is tabulated with 24 bits.
@@ -37,8 +37,8 @@ struct FunctionOperands {
   // All operands that are this variable become the constant `values` with these qparams.
   void set(std::size_t variable, const ConstantRef& values, const QParams* of_values);
 };
-// The entries of the operands `without` are null. Returns nothing if another constant has more than one element, if an
-// operand has no scaled integers, or if all operands are constants.
+// The entries of the operands `without` are null. Returns nothing if another constant has more than one
+// element, if an operand has no scaled integers, or if all operands are constants.
 [[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx,
                                                                 const std::vector<std::size_t>& without = {});
 

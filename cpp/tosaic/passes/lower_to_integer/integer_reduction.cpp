@@ -2,8 +2,8 @@
 //
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
-//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a max_pool of more
-//                            than 16 bits compares the slices that the windows read
+//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a max_pool
+//                            of more than 16 bits compares the slices that the windows read
 //   prod                     works on mantissas and exponents
 //
 // Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.

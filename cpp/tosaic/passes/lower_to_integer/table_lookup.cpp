@@ -157,7 +157,12 @@ ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Co
     if (!std::isfinite(numbers[i])) throw NoIntegerForm("it is not finite everywhere");
     largest = std::max(largest, std::abs(numbers[i]));
   }
-  const double unit = largest == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(largest) + 1 - kBits);
+  double unit = largest == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(largest) + 1 - kBits);
+  // Whole numbers, and other multiples of a coarser power of two, have its unit: they use few of the bits.
+  const auto are_multiples = [&](double of) {
+    return std::ranges::all_of(numbers, [of](double number) { return std::fmod(number, of) == 0; });
+  };
+  while (2 * unit <= largest && are_multiples(2 * unit)) unit *= 2;
   std::vector<std::int64_t> entries;
   for (const double value : numbers) entries.push_back(std::llround(value / unit));
   const auto [low, high] = std::minmax_element(entries.begin(), entries.end());

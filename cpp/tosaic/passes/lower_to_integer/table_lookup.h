@@ -21,8 +21,8 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId position_of(IntegerBuilder& build, const ScaledInteger& x);
 [[nodiscard]] ValueId position_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
 // The entries at these positions, by GATHER. gathered() reads a table of integers. gathered_numbers() reads a
-// table of floats, as i32 of 24 bits in a unit that is a power of two, and throws NoIntegerForm for an
-// infinity or NaN. Numbers beyond `most` become `most`, with their sign.
+// table of floats, as i32 of at most 24 bits in a unit that is a power of two, and throws NoIntegerForm for
+// an infinity or NaN. Numbers beyond `most` become `most`, with their sign.
 [[nodiscard]] ValueId gathered(IntegerBuilder& build, ValueId position, const Constant& table);
 [[nodiscard]] ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Constant& table,
                                              double most);

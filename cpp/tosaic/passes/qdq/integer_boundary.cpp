@@ -134,8 +134,8 @@ class Boundaries {
     return std::nullopt;
   }
 
-  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot, both
-  // stay floats.
+  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot,
+  // both stay floats.
   [[nodiscard]] bool agrees(std::size_t index, std::optional<DequantizedOutput>& found) {
     const ValueId input = graph_.inputs()[graph_.outputs()[index].mutated_input].value;
     if (!found) {
@@ -154,8 +154,8 @@ class Boundaries {
     return agree;
   }
 
-  // The qparams of integers that are stored to `input`: those with which the program reads them. If the new value may
-  // be beyond this range, they have its range, and the program bounds what it reads.
+  // The qparams of integers that are stored to `input`: those with which the program reads them. If the new
+  // value may be beyond this range, they have its range, and the program bounds what it reads.
   [[nodiscard]] QParamsRef with_stored_range(ValueId input, const DequantizedOutput& found) {
     const QuantizeAttrs& read = quantizations_[input.index()].front();
     const QParamsRef label = graph_.type(graph_.operands(*found.dequantize)[0]).qparams;

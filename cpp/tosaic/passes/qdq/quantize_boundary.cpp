@@ -22,10 +22,10 @@
 // Some inputs stay floats: inputs that are also read as floats, with kInteger inputs that are quantized in
 // several ways, and with kConverted inputs and outputs that are quantized by channel.
 //
-// State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero point and
-// dtype with which the program reads it are those of its new value. So its initial value is quantized here, and a run
-// stores the integers. If the new value has a wider range, a clamp bounds what is read. The caller does not see
-// states, so the forms that the options ask for do not matter.
+// State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero
+// point and dtype with which the program reads it are those of its new value. So its initial value is
+// quantized here, and a run stores the integers. If the new value has a wider range, a clamp bounds what is
+// read. The caller does not see states, so the forms that the options ask for do not matter.
 //
 //   state %k: f32 initial=[..]      ->  state %k: i8 initial=[..]
 //   %q: i8 = quantize(%k)               %n: i8 = index_put(%k, ..)
