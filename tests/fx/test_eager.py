@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tosaic
 from torch import nn
 from tosaic.fx.eager import run_eager
 
@@ -79,3 +80,50 @@ def test_buffers_that_share_memory_share_it_in_the_run(name: str) -> None:
 
 def test_a_written_tensor_of_the_program_does_not_change() -> None:
     assert_is_the_run_of_eager(WrittenTensors())
+
+
+SORTED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "topk": lambda x: torch.topk(x, 2, 1),
+    "topk of the last axis": lambda x: torch.topk(x, 3),
+    "sort": lambda x: torch.sort(x, 1),
+    "argsort": lambda x: torch.argsort(x, 0),
+    "kthvalue": lambda x: torch.kthvalue(x, 2, 1),
+    "median": lambda x: torch.median(x, 1),
+    "median with its axis": lambda x: torch.median(x, 0, keepdim=True),
+    "nanmedian": lambda x: torch.nanmedian(x, 1),
+}
+
+
+class Ordered(nn.Module):
+    """Views of results that are possible with the strides of torch's results."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = SORTED[self.call](x)
+        results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+        return tuple(each.as_strided((each.numel(),), (1,)) for each in results)
+
+
+@pytest.mark.parametrize("call", SORTED)
+@pytest.mark.parametrize("layout", ["row-major", "transposed"])
+def test_calls_that_put_the_first_of_equal_elements_first_have_torchs_strides(call: str, layout: str) -> None:
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    x = x if layout == "row-major" else x.transpose(0, 2).contiguous().transpose(0, 2)
+    module = Ordered(call)
+    ep = torch.export.export(module, (x,))
+    for found, expected in zip(run_eager(ep, [x]).outputs, module(x), strict=True):
+        np.testing.assert_array_equal(found, expected.numpy())
+
+
+def test_results_of_topk_can_be_viewed_in_a_comparison() -> None:
+    class Best(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values, places = torch.topk(x, 5)
+            return values.view(1, -1), places.view(1, -1)
+
+    x = torch.rand(1, 2, 64, generator=torch.Generator().manual_seed(0))
+    exported = torch.export.export(Best(), (x,))
+    assert tosaic.compare(exported, tosaic.lower(exported), (x,)).ok

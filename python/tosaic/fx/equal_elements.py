@@ -4,7 +4,8 @@
     median(x, dim)  ->   the value of torch, and the position that a stable sort has in the middle
 
 Torch leaves open which of several equal elements comes first. Its choice follows from the algorithm that it
-takes for a size and a CPU. In a comparison with torch, the first one comes first.
+takes for a size and a CPU. In a comparison with torch, the first one comes first. The results have the
+strides of torch's results, which a view that follows depends on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _order(x: torch.Tensor, dim: int, descending: bool = False) -> torch.Tensor:
 
 
 def _part(x: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
-    return x.narrow(dim, start, length) if x.dim() else x
+    return x.narrow(dim, start, length).contiguous() if x.dim() else x
 
 
 def _topk(
@@ -50,6 +51,10 @@ def _argsort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.
     return _order(x, dim, descending)
 
 
+def _at(x: torch.Tensor, dim: int, order: torch.Tensor) -> torch.Tensor:
+    return x.gather(dim, order) if x.dim() else x.clone()
+
+
 def _without(order: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
     return order if keepdim or not order.dim() else order.squeeze(dim)
 
@@ -58,7 +63,7 @@ def _kthvalue(
     x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     at = _part(_order(x, dim), dim, k - 1, 1)
-    values = x.gather(dim, at) if x.dim() else x
+    values = _at(x, dim, at)
     return _without(values, dim, keepdim), _without(at, dim, keepdim)
 
 
@@ -68,7 +73,7 @@ def _median(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torc
     if x.is_floating_point() and x.dim():
         nan = x.isnan()
         at = torch.where(nan.any(dim, keepdim=True), nan.int().argmax(dim, keepdim=True), at)
-    values = x.gather(dim, at) if x.dim() else x
+    values = _at(x, dim, at)
     return _without(values, dim, keepdim), _without(at, dim, keepdim)
 
 
