@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import tosaic
+from torch import nn
 from tosaic.recipes import SNORM
 
 from exporting.networks import TwoInputs, TwoOutputs, Warp, images, seeded
@@ -145,3 +148,38 @@ def test_images_of_four_channels_need_no_padding() -> None:
     np.testing.assert_array_equal(
         result.run(np.ascontiguousarray(wide))[..., :3], narrow.run(np.ascontiguousarray(image))
     )
+
+
+class OneChannel(nn.Module):
+    """A spatial transformer: the sampler and a convolution read the image, each with a scale of its own."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.flow = nn.Conv2d(channels, 2, 3, padding=1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        grid = torch.tanh(self.flow(image)).permute(0, 2, 3, 1)
+        return F.grid_sample(image, grid, align_corners=False)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_an_input_with_two_scales_may_be_one_float_tensor_of_a_group(channels: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.rand(1, channels, 16, 16),) for _ in range(3)]
+    result = tosaic.export_model(
+        OneChannel(channels).eval(),
+        samples[0],
+        recipe="vgf-snorm",
+        samples=samples,
+        folder=tmp_path / "out",
+        verbose=0,
+    )
+    assert result.ok
+    assert claimants(result).count("grid-sampler") == 1
+    delegates = {each.backend for each in tosaic.load_pte(tmp_path / "out" / "model.pte").delegates}
+    assert "VgfBackend" in delegates
+    (image,) = samples[1]
+    expected = np.asarray(result.quantized.run(image))
+    assert len(np.unique(expected)) > 8
+    step = result.quantized.outputs[0].quantized[0].scale
+    np.testing.assert_allclose(np.asarray(result.run(image)), expected, atol=1.01 * step)

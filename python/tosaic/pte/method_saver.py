@@ -21,7 +21,7 @@ from tosaic.pte.kernels.quantization import dequantized, quantized
 from tosaic.pte.method_writer import MethodWriter, PtePayload, Slot
 from tosaic.pte.nodes import write_node
 from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod
-from tosaic.quantization import QParams
+from tosaic.quantization import QParams, quantizations_of_input
 
 __all__ = ["MethodSaver"]
 
@@ -232,8 +232,9 @@ class MethodSaver:
             self._reasons.append(_not_read(name, claimant))
             return self._stand_ins(part.outputs)
         entered: dict[str, Held] = {}
+        quantized_by = {each.name: quantizations_of_input(each) for each in part.graph.inputs}
         for port, held in zip(part.inputs, operands, strict=True):
-            self._enter(port, self._host.in_order(held, tuple(port.dim_order)), entered)
+            self._enter(port, self._host.in_order(held, tuple(port.dim_order)), quantized_by, entered)
         left: dict[str, Held] = {}
         results = []
         for port in part.outputs:
@@ -283,14 +284,23 @@ class MethodSaver:
                 self._written.append((entered[name], left[value.name]))
         return {port.name for port in states} - outside
 
-    def _enter(self, port: Port, held: Held, entered: dict[str, Held]) -> None:
-        """Adds the tensors that carry an input of a group."""
-        qparams: Sequence[QParams | None] = port.quantized or [None] * len(port.tensors)
-        for tensor, quantization in zip(port.tensors, qparams, strict=True):
+    def _enter(
+        self,
+        port: Port,
+        held: Held,
+        quantized_by: Mapping[str, Sequence[QParams]],
+        entered: dict[str, Held],
+    ) -> None:
+        """Adds the tensors that carry an input of a group.
+
+        A tensor of floats needs no qparams, however many quantize nodes of the group read it.
+        """
+        for tensor in port.tensors:
             if is_float(port.dtype) == is_float(tensor.dtype):
                 entered[tensor.name] = self._host.in_storage(held, tensor.dtype)
                 continue
-            made = None if quantization is None else quantized(self._host, held, _attributes(quantization))
+            found = quantized_by[tensor.name] or port.quantized
+            made = quantized(self._host, held, _attributes(found[0])) if len(found) == 1 else None
             if made is None:
                 self._reasons.append(
                     f"input '{port.path or port.name}' is quantized in a way without a kernel"
