@@ -907,3 +907,44 @@ def test_a_layer_behind_a_clamp_is_one_convolution(name: str, *, pooled: bool, r
                 expected = module(*samples[0])
             for found, exact in zip(leaves(lowered.run(*samples[0])), leaves(expected), strict=True):
                 assert sqnr_db(found, torch.from_numpy(exact)) > 25
+
+
+# ---- products of integers ----
+
+
+class IntegerProduct(nn.Module):
+    """Integers that are computed from floats, and a product of matrices of them."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.linear = how, nn.Linear(8, 16)
+        self.register_buffer("weight", torch.arange(-32, 32, dtype=torch.int8).reshape(16, 4) % 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = (self.linear(x) * 20).round()
+        if self.how == "matmul":
+            return (whole.to(torch.int32) + 3) @ self.weight.to(torch.int32)
+        if self.how == "addmm":
+            return torch.addmm(torch.arange(4), whole.to(torch.int64), self.weight.to(torch.int64))
+        rows = whole.to(torch.int32).clamp(-128, 127).to(torch.int8).reshape(20, 16)
+        return torch._int_mm(rows, self.weight).to(torch.float32) * 0.5
+
+
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
+@pytest.mark.parametrize("how", ["matmul", "addmm", "_int_mm"])
+def test_a_product_of_integers_has_no_scales(how: str, door: str) -> None:
+    torch.manual_seed(0)
+    module, x = IntegerProduct(how).eval(), torch.randn(20, 8)
+    exported = torch.export.export(module, (x,))
+    if door == "quantize":
+        quantized: Any = tosaic.quantize(exported, [(x,)], progress=False)
+    else:
+        prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+        prepared(x)
+        quantized = tosaic.from_exported(torch.export.export(convert_pt2e(prepared), (x,)))
+    integers = {"matmul", "addmm", "_int_mm", "weight"}
+    names = [value.name for value in quantized.graph.values if value.qparams is not None]
+    assert not integers & set(names)
+    found = np.asarray(quantized.run(x))
+    assert found.dtype == module(x).numpy().dtype
+    assert sqnr_db(found.astype(np.float64), module(x).double()) > 25

@@ -288,6 +288,21 @@ def test_programs_with_quantized_weights_can_be_quantized_statically(name: str, 
     assert 10 * np.log10((expected**2).sum() / (noise**2).sum()) > 30
 
 
+@pytest.mark.parametrize("name", ["8da8w", "int8", "int8 with zero points"])
+def test_programs_that_quantize_in_every_run_are_quantized_where_they_have_floats(name: str) -> None:
+    module, x = _quantized(DYNAMIC[name]), _rows()
+    exported = _export(module, x)
+    quantized = tosaic.quantize(exported, [(x,)], progress=False)
+    expected = module(x).detach().numpy()
+    noise = quantized.run(x.numpy()) - expected
+    assert 10 * np.log10((expected**2).sum() / (noise**2).sum()) > 20
+    with pytest.raises(tosaic.UnsupportedOp, match="computed in every run, from floats") as refused:
+        tosaic.lower(quantized, target="TOSA-1.0+INT")
+    assert "calibrate the model as it was before" in refused.value.problems[0].message
+    mixed = tosaic.lower(quantized, target=BOTH)
+    assert tosaic.compare(quantized, mixed, (x,)).ok
+
+
 def test_rows_of_a_narrow_table_are_gathered_before_they_are_scaled() -> None:
     index = torch.tensor([[0, 99, 5], [7, 5, 1]])
     module = _quantized(WEIGHT_ONLY["int4"], _Words(False))

@@ -175,10 +175,12 @@ std::optional<ErrorParts> dynamic_quantization(const Graph& graph) {
   for (const Node& node : graph.nodes())
     for (const OriginRef& leaf : leaves(node.origin))
       if (leaf->target.find("choose_qparams") != std::string::npos)
-        return located({.where = "lower",
-                        .what = "quantization parameters are computed in every run, from floats",
-                        .hint = "Use static quantization: calibrate, then convert"},
-                       leaf, leaf->fx_name);
+        return located(
+            {.where = "lower",
+             .what = "quantization parameters are computed in every run, from floats",
+             .hint = "Use static quantization: calibrate the model as it was before its activations "
+                     "were quantized so, then convert"},
+            leaf, leaf->fx_name);
   return std::nullopt;
 }
 

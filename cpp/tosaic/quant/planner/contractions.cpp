@@ -7,6 +7,7 @@ namespace tosaic::quant {
 
 void Planner::round_contraction(NodeIndex i, const Precision& p) {
   Call& c = call(i);
+  if (!is_float(graph_.type(graph_.result(*c.main)).dtype)) return;  // products of integers are exact
   const auto operands = graph_.operands(*c.main);
   std::size_t bias_at = operands.size();
   if (c.main->op == Op::kConv || c.main->op == Op::kLinear) bias_at = 2;
