@@ -88,6 +88,39 @@ def _split(program: Any, claimants: Claimants, *args: torch.Tensor) -> np.ndarra
     return np.asarray(tosaic.lower(program, unsupported="split", claimants=claimants).run(*args))
 
 
+class Anchors(nn.Module):
+    """A buffer and a convolution of rank 5, which have no channels-last order of images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv3d(1, 2, 2)
+        self.register_buffer("grid", torch.rand(1, 1, 6, 6, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x).view(1, 2, 2, 6, 6).permute(0, 1, 3, 4, 2) + self.grid
+        return self.second(y[:, :1])
+
+
+class Shaped(nn.Module):
+    """Calls that depend on the strides of an image, of a result, and of a weight."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.call, self.first = call, nn.Conv2d(3, 4, 3)
+        self.position = nn.Parameter(torch.rand(1, 4, 3, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.call == "view of an image":
+            return x.view(1, -1) + self.first(x).mean()
+        if self.call == "view of a result":
+            return torch.relu(self.first(x).view(1, -1))
+        if self.call == "view of a weight":
+            return self.first(x).flatten(1) + self.position.view(1, -1)
+        if self.call == "strided image":
+            return self.first(x.as_strided((1, 3, 4, 4), (192, 64, 16, 2), 1))
+        return torch.relu(self.first(x).transpose(2, 3).as_strided((1, 4, 3, 3), (144, 36, 12, 2)))
+
+
 # ---- one claimant ----
 
 
@@ -117,6 +150,43 @@ def test_a_program_that_tosaic_quantized_is_exported_anew_in_channels_last_order
     assert {each.status for each in made.nodes} <= {"kernel", "merged", "integers"}
     assert _kernels(made.edge.exported_program())["cortex_m.quantized_conv2d"] == 2
     np.testing.assert_array_equal(_run(made, x), _split(quantized, [CORTEX], x))
+
+
+def test_tensors_of_rank_5_keep_their_order() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Anchors(), x)
+    made = cortex_m_program(quantized)
+    assert made.channels_last == ("x",)
+    assert _kernels(made.edge.exported_program())["cortex_m.quantized_conv2d"] == 1
+    np.testing.assert_allclose(_run(made, x), np.asarray(quantized.run(x)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "call", ["view of an image", "view of a result", "view of a weight", "strided image", "strided result"]
+)
+def test_calls_that_depend_on_strides_read_the_same_elements(call: str) -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Shaped(call), x)
+    made = cortex_m_program(quantized)
+    assert made.channels_last == ("x",)
+    assert "cortex_m.quantized_conv2d" in _kernels(made.edge.exported_program())
+    step = quantized.outputs[0].quantized[0].scale
+    expected = np.asarray(quantized.run(x))
+    assert len(np.unique(expected)) > 8
+    np.testing.assert_allclose(_run(made, x), expected, atol=1.01 * step)
+
+
+def test_strides_over_memory_that_has_gaps_are_refused() -> None:
+    class Gaps(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, 1:].as_strided((1, 2, 4), (1, 64, 2)) * 2
+
+    quantized = _quantized(Gaps(), _sample(1, 3, 8, 8))
+    with pytest.raises(tosaic.UnsupportedOp, match="'as_strided' reads memory by its strides") as refused:
+        cortex_m_program(quantized)
+    assert "x.clone()" in str(refused.value)
 
 
 def test_the_program_of_the_caller_is_not_changed() -> None:

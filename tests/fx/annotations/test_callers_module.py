@@ -33,9 +33,11 @@ class Scaled(nn.Module):
         self.tied.weight = self.linear.weight
         self.dropout = nn.Dropout(0.5)
         self.register_buffer("table", torch.rand(4))
+        self.threshold = nn.Parameter(torch.randn(1, 4, 6, 6))  # it stays float, and has the rank of images
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.conv(x) * 40
+        y = torch.where(self.threshold > 0, y, y * 0.5)
         y = self.other(self.norm(y)).relu() * self.table[:, None, None]
         y = nn.functional.gelu(y).mean((2, 3))
         return self.dropout(self.tied(torch.softmax(self.linear(y), -1)))
@@ -49,6 +51,7 @@ class Before:
         self.x = torch.randn(1, 3, 8, 8)
         self.module = Scaled().eval()
         self.tensors = {name: each.clone() for name, each in self.module.state_dict().items()}
+        self.memory = self._memory()
         self.exported = torch.export.export(self.module, (self.x,))
         self.code = self.exported.graph_module.code
         self.result = self.module(self.x)
@@ -57,10 +60,15 @@ class Before:
         for name, each in self.module.state_dict().items():
             assert torch.equal(each, self.tensors[name]), name
             assert torch.equal(self.exported.state_dict[name], each), name
+        assert self._memory() == self.memory
         assert self.module.tied.weight is self.module.linear.weight
         assert not any(each.training for each in self.module.modules())
         assert self.exported.graph_module.code == self.code
         assert torch.equal(self.exported.module()(self.x), self.result)
+
+    def _memory(self) -> dict[str, Any]:
+        held = self.module.state_dict().items()
+        return {name: (each.data_ptr(), each.stride(), each.dtype, each._version) for name, each in held}
 
 
 _arm = OF_NETWORKS["arm"]
@@ -122,6 +130,12 @@ WAYS: dict[str, Callable[[Before, Path], Any]] = {
     ),
     "export of a program": lambda b, folder: tosaic.export_model(
         b.exported, folder=folder, samples=[(b.x,)], recipe="tosa-int8"
+    ),
+    "export for Cortex-M": lambda b, folder: tosaic.export_model(
+        b.module, (b.x,), folder=folder, recipe="cortex-m"
+    ),
+    "export of a program for Cortex-M": lambda b, folder: tosaic.export_model(
+        b.exported, folder=folder, samples=[(b.x,)], recipe="cortex-m"
     ),
     "decompositions for arm": lambda b, _: _decompose(b.exported.module()),
     "training": lambda b, folder: tosaic.export_model(

@@ -15,9 +15,9 @@ from torch.fx import GraphModule
 
 from tosaic.fx.annotations.memory import Roots, written_arguments
 
-__all__ = ["on_own_tensors"]
+__all__ = ["on_own_tensors", "put", "storage_of", "tensor_at", "tensor_places"]
 
-_Place = tuple[nn.Module, str]
+Place = tuple[nn.Module, str]
 
 
 def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) -> Any:
@@ -31,15 +31,15 @@ def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) 
     states = _written(model)
     copies: dict[int, torch.Tensor] = {}
     originals: dict[int, torch.Tensor] = {}
-    for module, name in list(_places(model)):
-        tensor = _tensor_at(module, name)
+    for module, name in list(tensor_places(model)):
+        tensor = tensor_at(module, name)
         if id(tensor) not in copies:
             own = tensor.detach().clone()
             if isinstance(tensor, nn.Parameter):
                 own = nn.Parameter(own, requires_grad=tensor.requires_grad)
             copies[id(tensor)] = own
             originals[id(own)] = tensor
-        _put(module, name, copies[id(tensor)])
+        put(module, name, copies[id(tensor)])
     made: Any = model
     try:
         made = transform(model)
@@ -50,21 +50,22 @@ def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) 
 
 
 def _written(model: GraphModule) -> set[object]:
-    """Returns the memory that calls of the graph write, as `_memory` does."""
+    """Returns the memory that calls of the graph write, as `storage_of` does."""
     roots = Roots()
     written = (each for node in model.graph.nodes for each in written_arguments(node))
     return set().union(*map(roots.of, written))
 
 
 def _restore(graph: nn.Module, originals: dict[int, torch.Tensor], states: set[object]) -> None:
-    for module, name in list(_places(graph)):
-        tensor = _tensor_at(module, name)
+    for module, name in list(tensor_places(graph)):
+        tensor = tensor_at(module, name)
         original = originals.get(id(tensor))
-        if original is not None and (_memory(original) in states or _is_same(tensor, original)):
-            _put(module, name, original)
+        if original is not None and (storage_of(original) in states or _is_same(tensor, original)):
+            put(module, name, original)
 
 
-def _memory(tensor: torch.Tensor) -> int | None:
+def storage_of(tensor: torch.Tensor) -> int | None:
+    """Returns where the memory of a tensor begins, or None if it has none of its own."""
     strided = tensor.layout == torch.strided and not tensor.is_meta and tensor.numel()
     return tensor.untyped_storage().data_ptr() if strided else None
 
@@ -75,7 +76,7 @@ def _is_same(tensor: torch.Tensor, original: torch.Tensor) -> bool:
     return torch.equal(tensor, original)
 
 
-def _places(graph: nn.Module) -> Iterator[_Place]:
+def tensor_places(graph: nn.Module) -> Iterator[Place]:
     """Yields where a module and its submodules have tensors: parameters, buffers and attributes."""
     for module in graph.modules():
         for held in (module._parameters, module._buffers, module.__dict__):
@@ -84,12 +85,14 @@ def _places(graph: nn.Module) -> Iterator[_Place]:
                     yield module, name
 
 
-def _tensor_at(module: nn.Module, name: str) -> torch.Tensor:
+def tensor_at(module: nn.Module, name: str) -> torch.Tensor:
+    """Returns the tensor at a place that `tensor_places` yields."""
     found: torch.Tensor = getattr(module, name)
     return found
 
 
-def _put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+def put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Replaces the tensor at a place. The old tensor, which other modules may share, is not changed."""
     for held in (module._parameters, module._buffers, module.__dict__):
         if isinstance(held.get(name), torch.Tensor):
             held[name] = tensor  # type: ignore[assignment]
