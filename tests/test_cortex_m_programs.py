@@ -121,6 +121,34 @@ class Shaped(nn.Module):
         return torch.relu(self.first(x).transpose(2, 3).as_strided((1, 4, 3, 3), (144, 36, 12, 2)))
 
 
+class Complex(nn.Module):
+    """Complex values between two linear layers."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.call, self.first, self.last = call, nn.Linear(8, 8), nn.LazyLinear(4)
+        self.register_buffer("table", torch.polar(torch.ones(4, 4), torch.arange(16.0).reshape(4, 4)))
+        self.register_buffer("window", torch.hann_window(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        z = torch.view_as_complex(y.reshape(1, 4, 4, 2))
+        results = {
+            "rotary embedding": lambda: torch.view_as_real(z * self.table).flatten(-2),
+            "product of matrices": lambda: torch.view_as_real(z @ self.table).flatten(-2),
+            "conjugate": lambda: (2 * z.conj()).imag + (z * (1 + 2j)).abs(),
+            "polar": lambda: torch.polar(y.abs() + 1, y).real,
+            "cast": lambda: (y.to(torch.complex64) * 1j).imag,
+            "rfft": lambda: torch.fft.rfft(y).abs(),
+            "irfft": lambda: torch.fft.irfft(torch.fft.rfft(y)),
+            "filter": lambda: torch.fft.irfft(torch.fft.rfft(y) * self.table[:, :1]),
+            "stft": lambda: torch.view_as_real(
+                torch.stft(y.flatten(1), 8, 4, window=self.window, return_complex=True)
+            ).flatten(-2),
+        }
+        return self.last(results[self.call]())
+
+
 # ---- one claimant ----
 
 
@@ -187,6 +215,53 @@ def test_strides_over_memory_that_has_gaps_are_refused() -> None:
     with pytest.raises(tosaic.UnsupportedOp, match="'as_strided' reads memory by its strides") as refused:
         cortex_m_program(quantized)
     assert "x.clone()" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "transforms"),
+    [
+        *((call, ()) for call in ("rotary embedding", "product of matrices", "conjugate", "polar", "cast")),
+        ("rfft", ("_fft_r2c",)),
+        ("stft", ("_fft_r2c",)),
+        ("irfft", ("_fft_c2r", "_fft_r2c")),
+    ],
+)
+def test_complex_values_are_pairs_of_real_ones_except_at_transforms(
+    call: str, transforms: tuple[str, ...], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    module, x = Complex(call).eval(), _sample(1, 4, 8)
+    module(x)
+    state = {name: (each, each.clone()) for name, each in module.state_dict(keep_vars=True).items()}
+    result = tosaic.export_model(
+        module, (x,), recipe="cortex-m", samples=[(x,)], folder=tmp_path / "out", verbose=0
+    )
+    assert result.ok
+    assert not any("no program of Cortex-M kernels" in note for note in result.notes)
+    operators = tosaic.load_pte(tmp_path / "out" / "model.cortex_m.pte").method().operators
+    assert "cortex_m::quantized_linear.out" in operators
+    absent = ("aten::complex.out", "aten::polar.out", "aten::view_as_complex_copy.out", "aten::imag.out")
+    assert not set(absent) & set(operators)
+    assert sorted(name for name in operators if "fft" in name) == [f"aten::{name}.out" for name in transforms]
+    after = module.state_dict(keep_vars=True)
+    assert all(after[name] is each and torch.equal(each, before) for name, (each, before) in state.items())
+    made = cortex_m_program(result.quantized)
+    expected = np.asarray(result.quantized.run(x))
+    assert len(np.unique(expected)) > 8
+    step = result.quantized.outputs[0].quantized[0].scale
+    np.testing.assert_allclose(_run(made, x), expected, atol=1.01 * step)
+
+
+def test_a_call_that_stays_complex_and_reads_pairs_is_noted() -> None:
+    x = _sample(1, 4, 8)
+    module = Complex("filter").eval()
+    module(x)
+    result = tosaic.export_model(module, (x,), recipe="cortex-m", samples=[(x,)], verbose=0)
+    (note,) = (each for each in result.notes if "aten::complex" in each)
+    assert "Register a kernel of your own" in note
+    expected = np.asarray(result.quantized.run(x))
+    step = result.quantized.outputs[0].quantized[0].scale
+    np.testing.assert_allclose(_run(cortex_m_program(result.quantized), x), expected, atol=1.01 * step)
 
 
 def test_the_program_of_the_caller_is_not_changed() -> None:

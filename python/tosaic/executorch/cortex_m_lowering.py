@@ -2,7 +2,8 @@
 
 ::
 
-    quantized program ─▶ plan            who computes which node            tosaic.partition
+    quantized program ─▶ real parts      of complex values                  fx/real_parts
+                      ─▶ plan            who computes which node            tosaic.partition
                       ─▶ marks           on the calls of Cortex-M           fx/call_marks
                       ─▶ channels last   exported anew                      fx/channels_last
                       ─▶ edge dialect    to_edge with the backend's config
@@ -39,6 +40,7 @@ from tosaic.fx.channels_last import exported_in_channels_last
 from tosaic.fx.claimed_forms import with_slices, with_small_permutations, without_factors
 from tosaic.fx.own_conversions import with_own_conversions
 from tosaic.fx.planned_calls import PlannedCalls
+from tosaic.fx.real_parts import with_real_parts
 from tosaic.fx.treespec import return_plain_tuples
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
@@ -60,6 +62,7 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
     cortex_m : Claimant
         The one of them that is a Cortex-M.
     """
+    program = with_real_parts(program)
     plan = partition(from_exported(program), list(claimants))
     wanted = PlannedCalls(program, plan, cortex_m.name)
     edge, channels_last = _edge_program(program)

@@ -77,6 +77,12 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
             f"{', '.join(checked)}. torch.linalg.solve_ex and inv_ex have none"
         )
         return
+    if "aten::complex" in _called(made.edge.exported_program()):
+        context.note(
+            "the program of Cortex-M kernels joins parts of complex values by aten::complex, for which "
+            "ExecuTorch has no kernel: an inverse transform reads what was computed from them. Register a "
+            "kernel of your own, or compute the transform as a product with a matrix"
+        )
     data = bytes(made.edge.to_executorch().buffer)
     context.add_file(f"{context.name}.cortex_m.pte", data)
     context.add_file("kernels.cortex_m.yaml", kernel_list(data, names=[context.name]).to_yaml())
@@ -86,3 +92,8 @@ def _with_effects(program: Any) -> list[str]:
     """Returns the names of operators that are called for an effect, such as the check of a decomposition."""
     calls = (node for node in program.graph.nodes if node.op == "call_function")
     return sorted({str(node.args[1]) for node in calls if str(node.target) == "with_effects"})
+
+
+def _called(program: Any) -> set[str]:
+    """Returns the names of the operators that a program calls."""
+    return {getattr(getattr(node.target, "_schema", None), "name", "") for node in program.graph.nodes}
