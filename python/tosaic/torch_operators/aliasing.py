@@ -256,8 +256,11 @@ class Aliases:
         """The memories that calls write."""
         return self._written
 
-    def written_through_views(self) -> set[Hashable]:
-        """The memories in which a call writes elements of another tensor object, too, which is seen later."""
+    def written_through_views(self, *, overlapping: bool = True) -> set[Hashable]:
+        """The memories in which a call writes elements of another tensor object, too, which is seen later.
+
+        Without `overlapping`, the other object may have other elements: one half of a tensor that was split.
+        """
         found: set[Hashable] = set()
         seen: dict[Hashable, dict[Tensor, float]] = {}  # by memory, the last position of each tensor object
         for node, row in self._calls:
@@ -268,7 +271,9 @@ class Aliases:
                 if memory not in seen:
                     seen[memory] = self._last_seen(memory)
                 if any(
-                    last > now and other is not tensor and other.at(now)[2].overlaps(region)
+                    last > now
+                    and other is not tensor
+                    and (not overlapping or other.at(now)[2].overlaps(region))
                     for other, last in seen[memory].items()
                 ):
                     found.add(memory)

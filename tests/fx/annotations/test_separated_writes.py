@@ -192,6 +192,24 @@ def read_a_view_of_a_buffer_that_shares_memory(s: Any, x: Any) -> Any:
     return s.two(s.twin.view(6, 4).view(4, 6) * 2)
 
 
+def read_a_buffer_then_write_its_twin(s: Any, x: Any) -> Any:
+    y = s.two(s.tied)
+    s.twin.copy_(s.one(x))
+    return y
+
+
+def read_a_product_then_write_a_part(s: Any, x: Any) -> Any:
+    y = s.two(s.state * 0.5)
+    s.state[1:3].mul_(0.5).add_(s.one(x)[:2])
+    return y
+
+
+def read_then_write_as_out(s: Any, x: Any) -> Any:
+    y = s.two(s.state)
+    torch.mul(s.one(x), 0.5, out=s.state)
+    return y
+
+
 def store_a_row_in_each_row(s: Any, x: Any) -> Any:
     s.state.copy_(s.one(x)[0])
     return s.two(s.state)
@@ -209,6 +227,9 @@ TAKEN = [
     update_a_state,
     read_a_buffer_that_shares_memory,
     read_a_view_of_a_buffer_that_shares_memory,
+    read_a_buffer_then_write_its_twin,
+    read_a_product_then_write_a_part,
+    read_then_write_as_out,
     store_a_row_in_each_row,
     write_a_copy_of_the_input,
 ]

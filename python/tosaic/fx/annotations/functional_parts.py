@@ -12,14 +12,16 @@ torchao puts a quantize node behind ``y``, and the second ``linear`` reads what 
 own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
 buffers get their new values by ``copy_`` at the end of the graph.
 
-Memory that is no input, and that calls write through one tensor only, keeps its writes.
+Memory that is no input, and that calls write through one tensor only, keeps its writes. So does a buffer of
+which `tosaic.fx.annotations.state_writes` can round all writes.
 
 Places such as ``0, 2`` are numbers, which would be wrong for other sizes if the axis has a symbolic size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -31,11 +33,14 @@ from torch.fx.node import map_arg
 
 from tosaic.fx.annotations.memory import is_in_place, written_arguments
 from tosaic.fx.annotations.module_graph import module_reader
-from tosaic.fx.annotations.state_writes import functional_overload, value_of
+from tosaic.fx.annotations.state_writes import functional_overload, states_to_round, value_of
 from tosaic.torch_operators.aliasing import Aliases, Conflict
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
-__all__ = ["with_functional_parts"]
+__all__ = ["PART_OF", "with_functional_parts"]
+
+PART_OF = "tosaic_part_of"
+"""In the metadata of a node: the call that computed this, too, when it was in place."""
 
 _ATEN = torch.ops.aten
 
@@ -63,17 +68,28 @@ def with_functional_parts(model: GraphModule, sizes: Mapping[tuple[int, int], in
     if aliases is None:
         return False
     inputs = (memory for memory in aliases.written if aliases.first_in(memory).node.op == "placeholder")
-    chosen = aliases.written_through_views().union(inputs)
-    if not chosen:
-        return False
-    change = _Functional(model, nodes, aliases, chosen, is_fixed=sizes is not None)
-    has_fixed = False
-    try:
-        has_fixed = change.make()
-    except _RefusedError:
-        change.undo()
-    model.recompile()
-    return has_fixed
+    needed = aliases.written_through_views().union(inputs)
+    wanted = needed | aliases.written_through_views(overlapping=False) | _not_rounded(model, aliases)
+    for memories in dict.fromkeys(map(frozenset, (wanted, needed))):
+        if not memories:
+            continue
+        change = _Functional(model, nodes, aliases, memories, is_fixed=sizes is not None)
+        try:
+            return change.make()
+        except _RefusedError:
+            change.undo()
+        finally:
+            model.recompile()
+    return False
+
+
+def _not_rounded(model: GraphModule, aliases: Aliases) -> set[Hashable]:
+    """Returns the memories of written buffers of which the writes cannot be rounded one by one."""
+    buffers = {
+        memory: node for memory in aliases.written if (node := aliases.first_in(memory).node).op == "get_attr"
+    }
+    rounded = states_to_round(model) if buffers else set()
+    return {memory for memory, node in buffers.items() if node not in rounded}
 
 
 class _RefusedError(Exception):
@@ -88,12 +104,12 @@ class _Functional:
         model: GraphModule,
         nodes: Sequence[Node],
         aliases: Aliases,
-        chosen: set[Hashable],
+        chosen: Set[Hashable],
         *,
         is_fixed: bool,
     ) -> None:
         self._nodes, self._aliases, self._chosen = nodes, aliases, chosen
-        self._env: dict[Any, Any] = {node: node for node in nodes}
+        self._env: dict[Any, Any] = {node: node for node in nodes} | _results(nodes)
         self._memory = WrittenMemory(aliases, self._env)
         self._before: list[tuple[Node, Any, Any, Any, Any]] = []
         self._moves = _NodeMoves(model, is_fixed=is_fixed)
@@ -111,13 +127,16 @@ class _Functional:
                 self._write_back()
             elif written:
                 self._make_functional(node, written[0])
+            elif (result := _result_of(node)) is not None:
+                self._env[node] = self._env[result[0]][result[1]]
         for node in reversed(self._nodes):
             if node.op == "call_function" and not node.users and self._is_chosen(node):
                 node.graph.erase_node(node)
         return self._moves.has_fixed
 
     def _value(self, node: Node) -> Any:
-        return self._env.get(node, node)
+        value = self._env.get(node, node)
+        return node if isinstance(value, list) else value
 
     def undo(self) -> None:
         """Restores the graph."""
@@ -141,8 +160,8 @@ class _Functional:
         return any(member.tensor.region.memories & self._chosen for member in members)
 
     def _make_functional(self, node: Node, operand: Node) -> None:
-        before = value_of(node)
-        if before is None or not is_in_place(node):
+        before, has_out = value_of(node), node.kwargs.get("out") is operand
+        if before is None or not (is_in_place(node) or has_out):
             raise _RefusedError(node.name)
         if node.target == _ATEN.copy_.default:
             self._copy(node, before)
@@ -152,12 +171,16 @@ class _Functional:
         if target is None:
             raise _RefusedError(node.name)
         node.target = target
+        node.kwargs = {name: each for name, each in node.kwargs.items() if name != "out"}
         made = self._moves.value_of_call(target, node.args, node.kwargs)
+        if has_out and made.shape != before.shape:
+            raise _RefusedError(node.name)
         node.meta["val"] = made
         value = node
         if made.dtype != before.dtype:  # in place, the result has the dtype of the operand
             moves = self.moves_of(iter([f"{node.name}_converted"]), node)
             value = moves.call(_ATEN._to_copy.default, (node,), {"dtype": before.dtype}, after=node)
+            value.meta[PART_OF] = node.name
         self._env[node] = value
         self._memory.note(node, operand, value)
 
@@ -175,13 +198,12 @@ class _Functional:
         node.meta["val"] = self._moves.value_of_call(node.target, node.args, node.kwargs)
 
     def _write_back(self) -> None:
-        for memory in self._chosen:
-            node = self._aliases.first_in(memory).node
-            if node.op != "call_function":
-                self._memory.refresh([node], BEHIND_ALL, self)
-                if self._env[node] is not node:
-                    moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
-                    moves.call(_ATEN.copy_.default, (node, self._env[node]))
+        sources = [node for node in self._nodes if self._aliases.is_source(node) and self._is_chosen(node)]
+        self._memory.refresh(sources, BEHIND_ALL, self)
+        for node in sources:  # each of those that share memory, which they do not in an exported program
+            if self._env[node] is not node:
+                moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
+                moves.call(_ATEN.copy_.default, (node, self._env[node]))
 
 
 class _NodeMoves:
@@ -300,6 +322,26 @@ class _NodeMoves:
         mode = detect_fake_mode([value_of(self.write)])
         made.meta["val"] = places if mode is None else mode.from_tensor(places)
         return made
+
+
+def _result_of(node: Node) -> tuple[Node, int] | None:
+    """Returns the call with several results of which a node is one, and its place among them."""
+    if node.target is not operator.getitem:
+        return None
+    call, index = node.args
+    return (call, index) if isinstance(call, Node) and isinstance(index, int) else None
+
+
+def _results(nodes: Sequence[Node]) -> dict[Node, list[Node | None]]:
+    """Returns by call with several results the first node that is each of them; None where no node is."""
+    found: dict[Node, list[Node | None]] = {}
+    for node in nodes:
+        if (result := _result_of(node)) is not None:
+            call, index = result
+            held = found.setdefault(call, [])
+            held += [None] * (index + 1 - len(held))
+            held[index] = held[index] or node
+    return found
 
 
 def _nodes_in(tree: Any) -> list[Node]:

@@ -33,7 +33,12 @@ from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.places import Place, Places, Read, another_program
 from tosaic.fx.annotations.quantizer import pass_by_position
 from tosaic.fx.annotations.read import KEY
-from tosaic.fx.annotations.state_writes import with_rounded_writes
+from tosaic.fx.annotations.separated_writes import refuse_separated_writes
+from tosaic.fx.annotations.state_writes import (
+    refuse_writes_to_states,
+    with_one_node_per_state,
+    with_rounded_writes,
+)
 from tosaic.fx.annotations.symbolic_sizes import bound_sizes, exported_again, warn_of_sizes
 from tosaic.quantization import QParams
 
@@ -232,6 +237,8 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         self._qparams = draft.qparams
         self._elements = draft.elements
         self._bodies: set[GraphModule] = set()
+        self._states: dict[str, str | None] = {}
+        self._unread: tuple[set[int], set[str]] = set(), set()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one.
@@ -241,8 +248,12 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         """
         if model in self._bodies:
             return model
+        self._states = with_one_node_per_state(model)
+        unread = {name for name, first in self._states.items() if first is None}
+        self._unread = _unread(self._planned, unread)
         self.is_fixed = with_functional_parts(model, self._sizes)
         with_rounded_writes(model)
+        refuse_writes_to_states(model, "to_exported")
         pass_by_position(model)
         self._add_biases(model)
         return model
@@ -279,7 +290,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         if model in self._bodies:
             return model
         self._bodies = set(bodies_of(model).values())
-        places = Places(model, self._names, self._sizes)
+        places = Places(model, self._names, self._sizes, self._states)
         annotations: dict[Node, QuantizationAnnotation] = {}
         moved: list[tuple[Read, QParams]] = []
         for slot, qparams in self._qparams.items():
@@ -303,6 +314,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
             source, reader = with_moves(model, read, found.user, found.moves)
             specs = {source: _spec(qparams)}
             reader.meta[KEY] = QuantizationAnnotation(input_qspec_map=specs, _annotated=True)
+        refuse_separated_writes(model, "to_exported", are_constant=False)
         model.recompile()
         return model
 
@@ -313,7 +325,8 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         """Returns the nodes of torch that compute the tensor of a slot, or the node that a call reads."""
         planned = self._planned
         value = planned.value_of(slot)
-        if value < 0:
+        values, calls = self._unread
+        if value < 0 or value in values or (isinstance(slot, Edge) and slot.user in calls):
             return ()
         if isinstance(slot, Output):
             place = _place_of_result(planned, value)
@@ -450,6 +463,26 @@ def _reads(planned: PlannedProgram, call: str, name: str) -> Iterator[Place]:
     for node_index, operand_index, value in _operands(planned, call):
         if value.name == name:
             yield call, node_index, operand_index
+
+
+def _unread(planned: PlannedProgram, dropped: set[str]) -> tuple[set[int], set[str]]:
+    """Returns the values, and the calls, on which only the new values of dropped states depend."""
+    if not dropped:
+        return set(), set()
+    todo = [each.value for each in planned.graph.outputs if each.kind == "user" or each.path not in dropped]
+    read: set[int] = set()
+    calls: set[int] = set()
+    while todo:
+        value = todo.pop()
+        if value.id in read:
+            continue
+        read.add(value.id)
+        if value.producer is not None:
+            calls.add(planned.call_of_node[value.producer.id])
+            todo += [each for each in value.producer.operands if each is not None]
+    computing = set(planned.call_of_node) - calls
+    values = {each.id for each in planned.graph.values} - read
+    return values, {planned.plan.graph.names[call] for call in computing}
 
 
 def _place_of_result(planned: PlannedProgram, value: int) -> Place | None:

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-__all__ = ["Roots", "is_in_place", "memory_of", "written_arguments"]
+__all__ = ["Roots", "attribute_of", "is_in_place", "memory_of", "written_arguments"]
 
 
 def _schema(node: Node) -> torch.FunctionSchema | None:
@@ -74,15 +74,20 @@ def _without_data(node: Node, made: dict[Node, torch.Tensor]) -> Any:
     """Returns a tensor like that of a node, or the number that it computes from sizes."""
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
-        value = _attribute(node)
+        value = attribute_of(node)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return value.node.hint
+        return _number(value)
     if not isinstance(value, torch.Tensor):
         raise LookupError(node.name)
     if node not in made:
-        sizes, strides = map(int, value.shape), map(int, value.stride())
-        made[node] = torch.empty_strided(list(sizes), list(strides), dtype=value.dtype, device="meta")
+        sizes, strides = ([_number(each) for each in axes] for axes in (value.shape, value.stride()))
+        made[node] = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
     return made[node]
+
+
+def _number(size: Any) -> Any:
+    """Returns the number that torch traced a size with. ``int`` would bind a symbolic size to that number."""
+    return size if isinstance(size, int | float | bool) else size.node.hint
 
 
 def _tensors_in(tree: Any) -> Iterator[torch.Tensor]:
@@ -93,7 +98,8 @@ def _tensors_in(tree: Any) -> Iterator[torch.Tensor]:
             yield from _tensors_in(each)
 
 
-def _attribute(node: Node) -> Any:
+def attribute_of(node: Node) -> Any:
+    """Returns what a ``get_attr`` node reads, or None."""
     found: Any = node.graph.owning_module
     for name in str(node.target).split("."):
         found = getattr(found, name, None)
@@ -103,7 +109,7 @@ def _attribute(node: Node) -> Any:
 def memory_of(node: Node) -> object:
     """Returns what is equal for buffers that share memory."""
     if node.op == "get_attr":
-        found = _attribute(node)
+        found = attribute_of(node)
         if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
             with suppress(RuntimeError):  # a tensor subclass may have no storage
                 return found.untyped_storage().data_ptr()

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from tosaic import _core
 from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
 from tosaic.fx.annotations.complex_parts import ComplexParts
+from tosaic.fx.annotations.functional_parts import PART_OF
 from tosaic.fx.annotations.module_graph import read_module
 from tosaic.fx.annotations.moved_weights import Move
 from tosaic.fx.annotations.state_writes import state_writes
@@ -54,6 +55,8 @@ class Places:
         The names of calls in the plan, where torch's are others.
     sizes : mapping, optional
         As in `read_module`.
+    states : mapping, optional
+        The names of states in the graph, where the plan has others.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Places:
         model: GraphModule,
         names: Mapping[Node, str],
         sizes: Mapping[tuple[int, int], int] | None = None,
+        states: Mapping[str, str | None] | None = None,
     ) -> None:
+        self._states = states or {}
         self._nodes = {names.get(node, node.name): node for node in model.graph.nodes}
         self._read_by = {node: frozenset(node.all_input_nodes) for node in model.graph.nodes}
         self._at = {node: at for at, node in enumerate(model.graph.nodes)}
@@ -80,7 +85,10 @@ class Places:
         self._graph = prepared_graph(imported.graph)
         self._prepared = {value.name: value for value in self._graph.values}
         core, _, _, nodes = _core.graph_calls(self._graph, {})
-        self._calls = dict(zip(core.names, nodes, strict=True))
+        self._calls = {name: list(each) for name, each in zip(core.names, nodes, strict=True)}
+        for node in model.graph.nodes:
+            if PART_OF in node.meta:
+                self._calls[node.meta[PART_OF]] += self._calls.get(node.name, ())
         self._stores = list(state_writes(model))
         self._output = next(node for node in model.graph.nodes if node.op == "output")
 
@@ -176,12 +184,14 @@ class Places:
     def read_by_output(self, planned: PlannedProgram, value: int, place: Place | None) -> tuple[Node, Node]:
         """Returns the node that the graph returns for a value, and the output node.
 
-        For the new value of a state: what is stored, and the call that stores it.
+        For the new value of a state: what is stored, and the call that stores it last.
         """
         paths = {
-            each.path for each in planned.graph.outputs if each.kind != "user" and each.value.id == value
+            self._states.get(each.path, each.path)
+            for each in planned.graph.outputs
+            if each.kind != "user" and each.value.id == value
         }
-        for node, state, stored in self._stores:
+        for node, state, stored in reversed(self._stores):
             if state.target in paths:
                 return stored, node
         name = planned.graph.values[value].name if place is None else self._value(place, results=True)

@@ -53,7 +53,12 @@ from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import bound_hiding_constants, is_bounded_above, observe_read_ranges
 from tosaic.fx.annotations.scaled_observers import ScaledObservers
 from tosaic.fx.annotations.separated_writes import refuse_separated_writes
-from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
+from tosaic.fx.annotations.state_writes import (
+    state_writes,
+    with_one_node_per_state,
+    with_rounded_writes,
+    write_to_states,
+)
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.training_calls import Products
@@ -192,6 +197,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             _fuse_conv_bn_(model)  # as torchao did with the calls outside of wrappers
             _fuse_linear_bn_(model)
         refuse_shared_folds(model, "Quantizer")
+        with_one_node_per_state(model)
         with_functional_parts(model)
         with_rounded_writes(model)
         if self.compatible_with is not None:

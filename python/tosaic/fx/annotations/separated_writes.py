@@ -21,15 +21,39 @@ from tosaic.torch_operators.origins import error_at
 __all__ = ["refuse_separated_writes"]
 
 
-def refuse_separated_writes(model: GraphModule) -> None:
+def refuse_separated_writes(
+    model: GraphModule, where: str = "Quantizer", *, are_constant: bool = True
+) -> None:
     """Raises an error if annotations separate a write from those who see it.
+
+    Parameters
+    ----------
+    model : GraphModule
+    where : str
+        What the error names.
+    are_constant : bool
+        False if torchao takes the buffers that calls write for inputs.
 
     Raises
     ------
     UnsupportedOp
         With the node of the call that writes.
     """
-    _Order(list(model.graph.nodes)).check()
+    try:
+        _Order(list(model.graph.nodes), are_constant=are_constant).check()
+    except _SeparatedError as found:
+        call, what = found.args
+        raise error_at(
+            _core.UnsupportedOp,
+            call,
+            f"{what}, and torchao puts a quantize node between them: the write would be lost",
+            where=where,
+            hint=f"Compute out of place there{', or use tosaic.quantize' if where == 'Quantizer' else ''}",
+        ) from None
+
+
+class _SeparatedError(Exception):
+    """The call that writes, and what it writes."""
 
 
 class _Order:
@@ -39,11 +63,11 @@ class _Order:
     memory is separated from it. A node that nobody reads any more is dropped.
     """
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], *, are_constant: bool) -> None:
         self._nodes = nodes
         self._position = {node: at for at, node in enumerate(nodes)}
         self._in_model = Roots()
-        self._converted = Roots(_Cuts(nodes).is_rounded, self._in_model)
+        self._converted = Roots(_Cuts(nodes, are_constant=are_constant).is_rounded, self._in_model)
         self._with_memory: dict[object, list[Node]] = {}
         self._last_write: dict[object, Node] = {}
 
@@ -89,7 +113,8 @@ class _Order:
 class _Cuts:
     """Where torchao puts quantize nodes."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], *, are_constant: bool) -> None:
+        self._are_constant = are_constant
         self._of_buffers: set[Node] = set()  # depend on buffers only
         given: set[Node] = set()  # depend on inputs
         for node in nodes:
@@ -108,6 +133,7 @@ class _Cuts:
         specs = (found.input_qspec_map or {}) if found is not None else {}
         # torchao puts no quantize node before a write to what depends on buffers only
         is_written = is_in_place(user) and user.args[0] is producer and producer in self._of_buffers
+        is_written = is_written and self._are_constant
         return specs.get(producer) is not None and not is_written
 
 
@@ -116,10 +142,4 @@ def _refusal_of_reader(call: Node, node: Node, user: Node) -> Exception:
 
 
 def _refusal(call: Node, what: str) -> Exception:
-    return error_at(
-        _core.UnsupportedOp,
-        call,
-        f"{what}, and torchao puts a quantize node between them: the write would be lost",
-        where="Quantizer",
-        hint="Compute out of place there, or use tosaic.quantize",
-    )
+    return _SeparatedError(call, what)

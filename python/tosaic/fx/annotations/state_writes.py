@@ -20,13 +20,18 @@ from collections.abc import Iterator
 import torch
 from torch.fx import GraphModule, Node
 
-from tosaic.fx.annotations.memory import Roots, is_in_place, memory_of, written_arguments
+from tosaic import _core
+from tosaic.fx.annotations.memory import Roots, attribute_of, is_in_place, memory_of, written_arguments
+from tosaic.torch_operators.origins import error_at
 
 __all__ = [
     "functional_overload",
+    "refuse_writes_to_states",
     "state_writes",
     "states_of",
+    "states_to_round",
     "value_of",
+    "with_one_node_per_state",
     "with_rounded_writes",
     "write_to_states",
 ]
@@ -71,6 +76,67 @@ def with_rounded_writes(model: GraphModule) -> None:
     model.recompile()
 
 
+def states_to_round(model: GraphModule) -> set[Node]:
+    """Returns the buffers of which `with_rounded_writes` changes all writes."""
+    return _Writes(model).all_followed
+
+
+def with_one_node_per_state(model: GraphModule) -> dict[str, str | None]:
+    """Buffers that are the same elements of a memory that calls write become one, the first.
+
+    A cache that is registered, and that layers hold, too, is such a state: torch lists it twice. Returns by
+    name of such a buffer the name of the first; None if no call read it.
+    """
+    roots = Roots()
+    written = {
+        memory for node in model.graph.nodes for each in written_arguments(node) for memory in roots.of(each)
+    }
+    same: dict[object, list[Node]] = {}
+    for node in model.graph.nodes:
+        tensor = attribute_of(node) if node.op == "get_attr" and memory_of(node) in written else None
+        if isinstance(tensor, torch.Tensor) and memory_of(node) is not node:
+            layout = (tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+            same.setdefault((memory_of(node), layout), []).append(node)
+    names: dict[str, str | None] = {}
+    for first, *others in same.values():
+        for node in (first, *others) if others else ():
+            names[str(node.target)] = str(first.target) if node.users else names.get(str(node.target))
+        for node in others:
+            node.replace_all_uses_with(first)
+            model.graph.erase_node(node)
+    model.recompile()
+    return names
+
+
+def refuse_writes_to_states(model: GraphModule, where: str) -> None:
+    """Raises an error if a call writes a float input or buffer in another way than by a copy to all of it.
+
+    Raises
+    ------
+    UnsupportedOp
+        With the node of the call that writes.
+    """
+    roots = Roots()
+    sources: dict[object, Node] = {}
+    for node in model.graph.nodes:
+        value = value_of(node) if node.op in ("placeholder", "get_attr") else None
+        if value is not None and value.is_floating_point():
+            sources.setdefault(memory_of(node), node)
+    for node in model.graph.nodes:
+        for written in written_arguments(node):
+            source = next((sources[each] for each in roots.of(written) if each in sources), None)
+            is_whole = node.target == _COPY and written.op in ("placeholder", "get_attr")
+            if source is not None and not is_whole:
+                raise error_at(
+                    _core.UnsupportedOp,
+                    node,
+                    f"it writes '{source.name}' by a call without a functional form, so that the new numbers "
+                    "cannot be rounded",
+                    where=where,
+                    hint="Compute out of place, and store the result with copy_()",
+                )
+
+
 def write_to_states(model: GraphModule) -> None:
     """Writes to a conversion of a buffer become writes to the buffer.
 
@@ -96,10 +162,7 @@ def value_of(node: Node) -> torch.Tensor | None:
     """Returns the tensor that a node was traced with, or the buffer that it names."""
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
-        found = node.graph.owning_module
-        for name in str(node.target).split("."):
-            found = getattr(found, name, None)
-        value = found
+        value = attribute_of(node)
     return value if isinstance(value, torch.Tensor) else None
 
 
@@ -127,6 +190,11 @@ class _Writes:
                 for each in self._roots.of(node) & self._writes.keys():
                     self._calls.setdefault(each, []).append(node)
         self._followed = {node for node in nodes if node.op == "get_attr" and self._can_follow(node)}
+
+    @property
+    def all_followed(self) -> set[Node]:
+        """The states whose reads can be those of what is stored."""
+        return self._followed
 
     def followed(self, node: Node) -> Node | None:
         """Returns the state that a call writes as a whole, if its reads can be those of what is stored."""
@@ -169,14 +237,29 @@ def _can_round(node: Node, state: Node) -> bool:
 
 
 def functional_overload(node: Node) -> torch._ops.OpOverload | None:
-    """Returns the overload that computes the same and writes nothing, or None."""
+    """Returns the overload that computes the same and writes nothing, or None.
+
+    It has the arguments of the call, apart from ``out``.
+    """
     name = str(node.target.name()).removeprefix("aten::").split(".")[0]  # type: ignore[union-attr]
-    packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") else None
-    found = getattr(packet, node.target._overloadname, None)  # type: ignore[union-attr]
-    if found is None or found._schema.is_mutable:
+    schema = node.target._schema  # type: ignore[union-attr]
+    wanted = [each.name for each in schema.arguments if not each.is_out]
+    has_out = len(wanted) < len(schema.arguments)
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") != has_out else None
+    if packet is None:
         return None
-    names = [each.name for each in found._schema.arguments]
-    return found if names == [each.name for each in node.target._schema.arguments] else None  # type: ignore[union-attr]
+    overloads = packet.overloads() if has_out else [node.target._overloadname]  # type: ignore[union-attr]
+    types = [str(each.type) for each in schema.arguments if not each.is_out]
+    for overload in overloads:
+        found = getattr(packet, overload, None)
+        if found is None or found._schema.is_mutable:
+            continue
+        arguments = found._schema.arguments
+        if [each.name for each in arguments] == wanted and (
+            not has_out or [str(each.type) for each in arguments] == types
+        ):
+            return found  # type: ignore[no-any-return]
+    return None
 
 
 def _same_kind(node: Node, state: Node) -> bool:
