@@ -9,7 +9,10 @@
     mul(x, noise)                                        x
 
 The first three have an argument that says so. The last is a stochastic depth, of which an evaluation has no
-trace: a product with a tensor that one call draws, and whose elements are 0 or one other number.
+trace: a product with a tensor that one call draws, and whose elements are 0 or one other number. A choice
+between a tensor and 0 by a mask that one call draws is such a product, too::
+
+    where(lt(rand([8, 1]), 0.3), 0, x)       masked_fill(x, mask, 0)       index_put_(x, [mask], 0)
 """
 
 from __future__ import annotations
@@ -47,9 +50,27 @@ _MADE = {
 }
 _FILLED = ("full", "full_like", "new_full")
 _SAME_ELEMENTS = (
-    *("view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "contiguous", "clone", "detach"),
-    *("alias", "to", "_to_copy", "type_as", "flatten", "unflatten", "_unsafe_view"),
+    *(
+        "view",
+        "reshape",
+        "expand",
+        "expand_as",
+        "unsqueeze",
+        "squeeze",
+        "contiguous",
+        "clone",
+        "detach",
+        "detach_",
+    ),
+    *("alias", "to", "_to_copy", "type_as", "flatten", "unflatten", "_unsafe_view", "lift_fresh_copy"),
 )
+_LIKE_SECOND = (
+    "type_as",
+    "expand_as",
+    "view_as",
+    "reshape_as",
+)  # of the second operand, they read no elements
+_POINTWISE = ("div_", "mul_", "floor_", "where", "masked_fill", "__and__", "__or__", "__xor__")
 _DRAWN = 4096
 _NEAR = 1e-3
 
@@ -153,25 +174,93 @@ class Products:
         self._made = _made_without_inputs(nodes, self._drawn) if self._drawn else {}
         for node in nodes if self._drawn else ():
             self._add(node)
+        self.noise |= {node for node in nodes if self._only_checks(node)}
         self.unexplained = [node for node in nodes if node in self._drawn - self.noise]
 
+    def _only_checks(self, node: Node) -> bool:
+        """True for a call without results, such as an assertion, that reads nothing but noise."""
+        schema = getattr(node.target, "_schema", None)
+        has_results = schema is None or schema.returns or schema.is_mutable
+        return not has_results and bool(node.all_input_nodes) and self.noise.issuperset(node.all_input_nodes)
+
     def _add(self, node: Node) -> None:
-        if node.target not in _PRODUCTS or node in self._made:
+        if node in self._made:
             return
-        operands = [each for each in node.args[:2] if isinstance(each, Node)]
-        drawn = [each for each in operands if self._made.get(each)]
-        if len(operands) != 2 or len(drawn) != 1:
+        factors = self._factors(node)
+        if factors is None:
             return
-        x = operands[1 - operands.index(drawn[0])]
+        x, drawn, is_kept_by_0 = factors
         if _shape(x) != _shape(node):
             return
-        behind = _behind(drawn[0], self._made)
+        behind = _behind(drawn, self._made)
         is_one = sum(each in self._drawn for each in behind) == 1
-        noise = _noise(drawn[0], [each for each in self._made if each in behind]) if is_one else None
+        noise = _noise(self._elements(drawn)) if is_one else None
+        if noise is not None and is_kept_by_0:
+            noise = _Noise(1.0, 1 - noise.probability)
         found = None if noise is None else _in_evaluation(node, x, noise)
-        if found is not None:
+        if found is None:
+            return
+        self.noise |= behind
+        if found[0] is not node and _writes(node, x):  # evaluation must not write x, either
+            self.kept |= {node: x, found[0]: node}
+        else:
             self.kept[found[0]] = found[1]
-            self.noise |= behind | ({node} - {found[0]})
+            self.noise |= {node} - {found[0]}
+
+    def _factors(self, node: Node) -> tuple[Node, Node, bool] | None:
+        """Returns the operand, the tensor that is drawn, and whether it is a mask that is 0 where x stays."""
+        if node.target in _PRODUCTS:
+            operands = [each for each in node.args[:2] if isinstance(each, Node)]
+            drawn = [each for each in operands if self._made.get(each)]
+            if len(operands) != 2 or len(drawn) != 1:
+                return None
+            return operands[1 - operands.index(drawn[0])], drawn[0], False
+        mask, chosen, other = _choice(node)
+        if not isinstance(mask, Node) or not self._made.get(mask):
+            return None
+        for x, zero, is_kept_by_0 in ((chosen, other, False), (other, chosen, True)):
+            if isinstance(x, Node) and x not in self._made and self._is_zero(zero):
+                return x, mask, is_kept_by_0
+        return None
+
+    def _is_zero(self, value: Any) -> bool:
+        if not isinstance(value, Node):
+            return isinstance(value, int | float) and value == 0
+        elements = self._elements(value) if self._made.get(value) is False else None
+        return elements is not None and not elements.any()
+
+    def _elements(self, factor: Node) -> torch.Tensor | None:
+        """Returns the elements of a tensor that reads no inputs, at quantiles of what is drawn."""
+        behind = _behind(factor, self._made)
+        quantiles = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
+        env: dict[Node, Any] = {}
+        for node in self._made:
+            if node in behind:
+                value = _drawn(node, env, quantiles)
+                if value is None:
+                    return None
+                env[node] = value.to(_computed_dtype(node))
+        return env[factor].to(torch.float64)  # type: ignore[no-any-return]
+
+
+def _choice(node: Node) -> tuple[Any, Any, Any]:
+    """Returns the mask, what the elements are where it is 1, and what they are where it is 0; or None."""
+    if not isinstance(node.target, OpOverload) or len(node.args) != 3 or node.kwargs:
+        return None, None, None
+    name = _name(node)
+    if name == "where":
+        mask, chosen, other = node.args
+        return mask, chosen, other
+    if name in ("masked_fill", "masked_fill_"):
+        x, mask, value = node.args
+        return mask, value, x
+    if name in ("index_put", "index_put_"):
+        x, indices, value = node.args
+        is_one = isinstance(indices, list | tuple) and len(indices) == 1
+        mask = indices[0] if is_one else None  # type: ignore[index]
+        is_mask = isinstance(mask, Node) and getattr(mask.meta.get("val"), "dtype", None) == torch.bool
+        return (mask, value, x) if is_mask else (None, None, None)
+    return None, None, None
 
 
 def _in_evaluation(product: Node, x: Node, noise: _Noise) -> tuple[Node, Node] | None:
@@ -209,6 +298,7 @@ def _made_without_inputs(nodes: list[Node], drawn: set[Node]) -> dict[Node, bool
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         read = [] if _reads_sizes_only(node) else [each for each in node.all_input_nodes if _is_tensor(each)]
+        read = read[:1] if _name(node) in _LIKE_SECOND else read
         if all(each in found for each in read):
             found[node] = node in drawn or any(found[each] for each in read)
     return {node: is_drawn for node, is_drawn in found.items() if _is_tensor(node)}
@@ -259,20 +349,20 @@ def _writes(node: Node, first: Node) -> bool:
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable and node.args[0] is first
 
 
-def _noise(factor: Node, behind: list[Node]) -> _Noise | None:
+def _noise(elements: torch.Tensor | None) -> _Noise | None:
     """Returns what a factor is, if its elements are 0 or one other number."""
-    quantiles = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
-    env: dict[Node, Any] = {}
-    for node in behind:
-        value = _drawn(node, env, quantiles)
-        if value is None:
-            return None
-        env[node] = value
-    elements = env[factor].to(torch.float64)
+    if elements is None:
+        return None
     others = elements[elements != 0]
     if not others.numel() or float(others.max() - others.min()) > _NEAR * abs(float(others.max())):
         return None
     return _Noise(float(others[0]), others.numel() / _DRAWN)
+
+
+def _computed_dtype(node: Node) -> torch.dtype:
+    """Returns the dtype of a result, with all floats as those of 64 bits."""
+    dtype: torch.dtype = node.meta["val"].dtype
+    return torch.float64 if dtype.is_floating_point else dtype
 
 
 def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
@@ -294,8 +384,10 @@ def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
         return torch.full_like(quantiles, float(node.args[1]))
     if name in _SAME_ELEMENTS and first in env:
         return env[first]
-    is_pointwise = torch.Tag.pointwise in target.tags or name in ("div_", "mul_", "floor_")
+    is_pointwise = torch.Tag.pointwise in target.tags or name in _POINTWISE
     if not is_pointwise or torch.Tag.nondeterministic_seeded in target.tags:
+        return None
+    if not env.keys() >= set(node.all_input_nodes):
         return None
     args: Any = map_arg(node.args, env.__getitem__)
     kwargs: Any = map_arg(node.kwargs, env.__getitem__)

@@ -138,6 +138,34 @@ def masked(x: torch.Tensor, training: bool) -> torch.Tensor:
     return x * (torch.rand_like(x) > 0.4) / 0.6 if training else x
 
 
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand(x.shape[0], 1, 1, 1)
+
+
+def stored_over_rows(x: torch.Tensor) -> torch.Tensor:
+    y = x / 0.7
+    y[torch.rand(x.shape[0]) < 0.3] = 0.0
+    return y
+
+
+_DEPTHS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "comparison and cast": lambda x: x * ((_rows(x) > 0.3).float() / 0.7),
+    "comparison, cast to the dtype of x": lambda x: x * (torch.rand_like(x) < 0.7).to(x.dtype).mul(1 / 0.7),
+    "comparison as the type of x": lambda x: x * (_rows(x) > 0.3).type_as(x) / 0.7,
+    "the other way round": lambda x: x * (1 - (_rows(x) < 0.3).float()) / 0.7,
+    "negated": lambda x: (~(_rows(x) < 0.3)).float() * x / 0.7,
+    "two masks": lambda x: x * ((_rows(x) > 0.3) & (torch.ones(1) > 0)).float() / 0.7,
+    "bernoulli and casts": lambda x: x * torch.bernoulli(torch.full_like(x, 0.7)).bool() / 0.7,
+    "factor of a choice": lambda x: x * torch.where(torch.rand_like(x) < 0.3, 0.0, 1 / 0.7),
+    "where of 0": lambda x: torch.where(_rows(x) < 0.3, 0.0, x / 0.7),
+    "where of x": lambda x: torch.where(torch.rand_like(x) > 0.3, x / 0.7, torch.zeros_like(x)),
+    "where of a constant": lambda x: torch.where((_rows(x) < 0.3).expand_as(x), torch.tensor(0.0), x) / 0.7,
+    "masked_fill": lambda x: x.masked_fill(_rows(x) < 0.3, 0.0) / 0.7,
+    "masked_fill in place": lambda x: (x * 1).masked_fill_(_rows(x) < 0.3, 0.0).div_(0.7),
+    "rows overwritten": stored_over_rows,
+}
+
+
 def _picture(inner: nn.Module) -> Callable[[], nn.Module]:
     return lambda: Residual(inner)
 
@@ -166,6 +194,10 @@ _PICTURES: dict[str, Callable[[], nn.Module]] = {
     "depth of transformers": _function(transformers_depth),
     "depth drawn from a tensor": _function(drawn_from_a_tensor),
     "mask of random numbers": _function(masked),
+    **{
+        f"depth by {name}": _function(lambda x, on, depth=depth: depth(x) if on else x)  # type: ignore[misc]
+        for name, depth in _DEPTHS.items()
+    },
 }
 _SEQUENCES: dict[str, Callable[[], nn.Module]] = {
     "attention": Attention,
@@ -335,6 +367,10 @@ def _noisy(x: torch.Tensor, training: bool) -> torch.Tensor:
     return x + torch.randn_like(x) if training else x
 
 
+def _shifted_by_a_mask(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return torch.where(torch.rand_like(x) < 0.5, 1.0, x) if training else x
+
+
 def _drawn_twice(x: torch.Tensor, training: bool) -> torch.Tensor:
     return (
         x * torch.rand_like(x).lt(0.5) * torch.rand(1).lt(0.5).mul(torch.rand(1).lt(0.5)) if training else x
@@ -342,7 +378,8 @@ def _drawn_twice(x: torch.Tensor, training: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "calls"), [(_noisy, ["randn_like"]), (_drawn_twice, ["rand", "rand_1"])]
+    ("function", "calls"),
+    [(_noisy, ["randn_like"]), (_shifted_by_a_mask, ["rand_like"]), (_drawn_twice, ["rand", "rand_1"])],
 )
 def test_random_numbers_that_nothing_explains_are_named_before_the_training(
     function: Any, calls: list[str], caplog: pytest.LogCaptureFixture
