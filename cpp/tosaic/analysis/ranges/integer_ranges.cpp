@@ -53,7 +53,11 @@ struct Site {
   const Node& node;
 
   [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
-  [[nodiscard]] const ValueRange& at(std::size_t i) const { return ranges[operand(i).index()]; }
+  // Integers with qparams represent other numbers than themselves: nothing is known of those.
+  [[nodiscard]] ValueRange at(std::size_t i) const {
+    const bool represents = graph.stage == Stage::kQuantized && graph.type(operand(i)).qparams;
+    return represents ? ValueRange::all() : ranges[operand(i).index()];
+  }
   [[nodiscard]] ValueRange all() const {
     ValueRange range = at(0);
     for (std::size_t i = 1; i < node.operand_count; ++i) range = united(range, at(i));
@@ -70,6 +74,7 @@ using Rule = ValueRange (*)(const Site&);
 ValueRange first_operand(const Site& s) { return s.at(0); }
 ValueRange first_two(const Site& s) { return united(s.at(0), s.at(1)); }
 ValueRange all_operands(const Site& s) { return s.all(); }
+ValueRange first_operand_or_zero(const Site& s) { return united(s.at(0), ValueRange::only(0)); }
 
 ValueRange scaled_operand(const Site& s) {
   return product(s.at(1), ValueRange::only(as_int(s.attrs<AlphaAttrs>().alpha)));
@@ -89,8 +94,23 @@ ValueRange remainder_like(const ValueRange& like, const ValueRange& divisor) {
   return {like.low < 0 ? -largest : 0, like.high > 0 ? largest : 0};
 }
 
+// A dividend that is nearer to 0 than the divisor, and on the same side, is its own remainder.
+ValueRange remainder(const Site& s) {
+  const ValueRange value = s.at(0), divisor = s.at(1);
+  ValueRange range = remainder_like(divisor, divisor);
+  if (value.low >= 0 && divisor.low >= 0) range.high = std::min(range.high, value.high);
+  if (value.high <= 0 && divisor.high <= 0) range.low = std::max(range.low, value.low);
+  return range;
+}
+
+ValueRange truncated_remainder(const Site& s) {
+  const ValueRange value = s.at(0), range = remainder_like(value, s.at(1));
+  return {std::max(range.low, std::min<std::int64_t>(value.low, 0)),
+          std::min(range.high, std::max<std::int64_t>(value.high, 0))};
+}
+
 ValueRange left_shift(const Site& s) {
-  const ValueRange& count = s.at(1);
+  const ValueRange count = s.at(1);
   const auto power_of_two = [](std::int64_t bits) {
     return std::int64_t{1} << std::clamp<std::int64_t>(bits, 0, 62);
   };
@@ -100,7 +120,7 @@ ValueRange left_shift(const Site& s) {
 // The range of a right shift. A count that is negative, or at least the width of the dtype, shifts out all
 // bits but the sign.
 ValueRange right_shift(const Site& s) {
-  const ValueRange &value = s.at(0), &count = s.at(1);
+  const ValueRange value = s.at(0), count = s.at(1);
   const auto shifted = [](std::int64_t x, std::int64_t bits) {
     return bits < 0 || bits > 62 ? (x < 0 ? -1 : 0) : x >> bits;
   };
@@ -118,29 +138,45 @@ ValueRange clamp(const Site& s) {
   return range;
 }
 
-// The range of a bitwise operator: if b bits of two's complement can hold all operands, they can hold the
-// result.
-ValueRange bitwise(const Site& s) {
-  const ValueRange operands = s.all();
+// The integers of as many bits of two's complement as both operands need: they hold every bitwise result.
+ValueRange common_bits(const Site& s) {
+  const ValueRange operands = united(s.at(0), s.at(1));
   for (int bits = 0; bits < 63; ++bits)
     if (fits(operands, bits)) return integers_of_bits(bits);
   return ValueRange::all();
 }
 
-// Bits that are set in both operands: at most a number that is not negative, whatever the other is.
+// The result has no bit that an operand lacks. So it is from 0 to any operand that is not negative, whatever the
+// other operand is: x & 0xff is from 0 to 255.
 ValueRange bitwise_and(const Site& s) {
-  const ValueRange &a = s.at(0), &b = s.at(1);
-  if (a.low < 0 && b.low < 0) return bitwise(s);
-  if (a.low < 0) return {0, b.high};
-  return {0, b.low < 0 ? a.high : std::min(a.high, b.high)};
+  const ValueRange a = s.at(0), b = s.at(1);
+  if (a.low >= 0 && b.low >= 0) return {0, std::min(a.high, b.high)};
+  if (a.low >= 0) return {0, a.high};
+  if (b.low >= 0) return {0, b.high};
+  return {common_bits(s).low, std::max(a.high, b.high)};
 }
 
-// bitwise_or and bitwise_xor: the sign of the result is set only if that of an operand is.
+// The result has all bits of both operands. So it is from any negative operand to -1, and no less than operands
+// that are not negative.
 ValueRange bitwise_or(const Site& s) {
-  ValueRange range = bitwise(s);
-  if (s.all().low >= 0) range.low = 0;
-  return range;
+  const ValueRange a = s.at(0), b = s.at(1), bits = common_bits(s);
+  if (a.low >= 0 && b.low >= 0) return {std::max(a.low, b.low), bits.high};
+  if (a.high < 0 && b.high < 0) return {std::max(a.low, b.low), -1};
+  if (a.high < 0) return {a.low, -1};
+  if (b.high < 0) return {b.low, -1};
+  return {std::min(a.low, b.low), bits.high};
 }
+
+// The result is negative if one operand is.
+ValueRange bitwise_xor(const Site& s) {
+  const ValueRange a = s.at(0), b = s.at(1), bits = common_bits(s);
+  if ((a.low >= 0 && b.low >= 0) || (a.high < 0 && b.high < 0)) return {0, bits.high};
+  if ((a.low >= 0 && b.high < 0) || (a.high < 0 && b.low >= 0)) return {bits.low, -1};
+  return bits;
+}
+
+// ~x is -1 - x.
+ValueRange bitwise_not(const Site& s) { return sum(ValueRange::only(-1), negated(s.at(0))); }
 
 ValueRange sum_over_axes(const Site& s) {
   const std::int64_t results =
@@ -148,6 +184,13 @@ ValueRange sum_over_axes(const Site& s) {
   const std::int64_t count =
       std::max<std::int64_t>(1, num_elements(s.graph.type(s.operand(0)).shape) / results);
   return product(united(s.at(0), ValueRange::only(0)), ValueRange::only(count));
+}
+
+ValueRange cumulative_sum(const Site& s) {
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const auto axis = static_cast<std::size_t>(s.attrs<AxisDtypeAttrs>().axis);
+  const std::int64_t count = axis < shape.size() ? std::max<std::int64_t>(1, shape[axis]) : 1;
+  return united(s.at(0), product(s.at(0), ValueRange::only(count)));
 }
 
 ValueRange sum_of_products(const Site& s) {
@@ -182,8 +225,8 @@ const RuleTable<Rule>& rules() {
       {Op::kMul, [](const Site& s) { return product(s.at(0), s.at(1)); }},
       {Op::kPow, power},
       {Op::kDiv, [](const Site& s) { return quotient(s.at(0), s.at(1)); }},
-      {Op::kRemainder, [](const Site& s) { return remainder_like(s.at(1), s.at(1)); }},
-      {Op::kFmod, [](const Site& s) { return remainder_like(s.at(0), s.at(1)); }},
+      {Op::kRemainder, remainder},
+      {Op::kFmod, truncated_remainder},
       {Op::kLeftShift, left_shift},
       {Op::kRightShift, right_shift},
       {Op::kNeg, [](const Site& s) { return negated(s.at(0)); }},
@@ -195,10 +238,22 @@ const RuleTable<Rule>& rules() {
       {Op::kClamp, clamp},
       {Op::kBitwiseAnd, bitwise_and},
       {Op::kBitwiseOr, bitwise_or},
-      {Op::kBitwiseXor, bitwise_or},
-      {Op::kBitwiseNot, bitwise},
+      {Op::kBitwiseXor, bitwise_xor},
+      {Op::kBitwiseNot, bitwise_not},
       {Op::kWhere, [](const Site& s) { return united(s.at(1), s.at(2)); }},
-      {Op::kIndexPut, first_two},
+      {Op::kIndexPut,
+       [](const Site& s) {
+         return s.attrs<IndexPutAttrs>().accumulate ? range_of_dtype(s.result_dtype()) : first_two(s);
+       }},
+      {Op::kSliceScatter, first_two},
+      {Op::kScatter, [](const Site& s) { return united(s.at(0), s.at(2)); }},
+      {Op::kTril, first_operand_or_zero},
+      {Op::kTriu, first_operand_or_zero},
+      {Op::kSelect, first_operand},
+      {Op::kSplit, first_operand},
+      {Op::kUnbind, first_operand},
+      {Op::kStack, all_operands},
+      {Op::kCumsum, cumulative_sum},
       {Op::kSum, sum_over_axes},
       {Op::kMatmul, sum_of_products},
       {Op::kCeil, first_operand},
@@ -211,6 +266,7 @@ const RuleTable<Rule>& rules() {
        [](const Site& s) { return united(s.at(0), ValueRange::only(as_int(s.attrs<PadAttrs>().value))); }},
       {Op::kGcd, common_divisor},
       {Op::kArgmax, position},
+      {Op::kArgmin, position},
       {Op::kArgsort, position_on_axis},
       {Op::kCumargmax, position_on_axis},
       {Op::kCumargmin, position_on_axis},
@@ -382,8 +438,15 @@ IntegerRanges::IntegerRanges(const Graph& graph, std::vector<ValueRange> initial
 
 void IntegerRanges::add_node(const Node& node, IntegerWidth width) {
   if (node.op == Op::kOpaque) {
+    if (width.foreign == ForeignResults::kInitial) return;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       ranges_[node.first_result + r] = foreign_range(node, graph_.type(graph_.result(node, r)).dtype);
+    return;
+  }
+  if (node.op == Op::kSplit || node.op == Op::kUnbind) {
+    const ValueRange range = computed_by({graph_, ranges_, node});
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      if (ValueRange& each = ranges_[node.first_result + r]; each.contains(range)) each = range;
     return;
   }
   for (std::uint32_t r = 1; r < node.result_count; ++r)

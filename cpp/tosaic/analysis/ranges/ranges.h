@@ -97,15 +97,21 @@ class Relevance {
 // output: for other floats, such as weights, it would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
+// The range of a foreign operator's results: that of the TOSA dtype of an operator that its user described, or
+// the initial one.
+enum class ForeignResults : std::uint8_t { kOfTosa, kInitial };
+
 // An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].
 struct IntegerWidth {
   int bits = 31;
   int region_bits =
       31;  // for operands and results of nodes with regions, and for all values inside the regions
+  ForeignResults foreign = ForeignResults::kOfTosa;
 };
 
 // The ranges of all integer values of a graph, and the nodes that may overflow. The range of a value that a
-// loop updates holds before every iteration. The graph must outlive this object.
+// loop updates holds before every iteration. A graph that was not decomposed has composites without a rule. The
+// graph must outlive this object.
 class IntegerRanges {
  public:
   // `initial` is what initial_integer_ranges returns, with the ranges to assume for inputs.
