@@ -2,6 +2,9 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -10,6 +13,7 @@
 
 #include "bind.h"
 #include "tosaic/base/error_text.h"
+#include "tosaic/claimant/border_integers.h"
 #include "tosaic/claimant/claimant.h"
 #include "tosaic/claimant/verdicts.h"
 #include "tosaic/ir/constant_factor.h"
@@ -82,6 +86,21 @@ py::list verdicts(const SharedGraph& graph, const std::string& name, const py::s
   return out;
 }
 
+py::list unfit_readers(const Graph& graph, const std::vector<std::uint32_t>& group,
+                       const py::array_t<bool, py::array::c_style | py::array::forcecast>& lowered,
+                       const Graph& tosa) {
+  std::vector<NodeId> nodes(group.begin(), group.end());
+  std::ranges::sort(nodes);
+  if (static_cast<std::size_t>(lowered.size()) != graph.nodes().size() ||
+      (!nodes.empty() && nodes.back().index() >= graph.nodes().size()))
+    throw py::index_error("no such node");
+  const std::vector<bool> flags(lowered.data(), lowered.data() + lowered.size());
+  py::list out;
+  for (const claimant::UnfitReader& each : claimant::unfit_readers(graph, nodes, flags, tosa))
+    out.append(py::make_tuple(each.node.index(), error_parts_to_dict(each.reason)));
+  return out;
+}
+
 std::vector<std::int64_t> scratch_bytes(const Graph& graph, const std::string& name) {
   std::vector<std::int64_t> out;
   if (const std::optional<claimant::CortexMKernels> kernels = claimant::claimant(name).kernels)
@@ -112,6 +131,10 @@ void bind_claimants(py::module_& m) {
         py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
         "function of graph and index or None, allow, text). Each matches a node if the graph is whole.");
+  m.def("unfit_readers", &unfit_readers, py::arg("graph"), py::arg("group"), py::arg("lowered"),
+        py::arg("tosa"),
+        "The nodes of a group that read integers of other parts which may not fit the lowered group, with "
+        "error parts. `lowered`: by node, whether it is in a group that is lowered.");
   m.def("scratch_bytes", &scratch_bytes, py::arg("graph").none(false), py::arg("claimant"),
         "By node, the bytes of the temporary buffers of its kernel; empty for a claimant without kernels.");
   m.def("constant_factors", &constant_factors, py::arg("graph").none(false),

@@ -107,9 +107,11 @@ py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
     if (!fields[2].is_none()) one.size = fields[2].cast<std::vector<std::uint32_t>>();
     if (!fields[4].is_none())
       one.rejected = [held = owned(py::reinterpret_borrow<py::object>(fields[4]))](
-                         std::span<const partition::DagNode> group) {
+                         std::span<const partition::DagNode> group, const std::vector<bool>& taken) {
         const py::gil_scoped_acquire gil;
-        return (*held)(std::vector<partition::DagNode>(group.begin(), group.end()))
+        Numbers<bool> flags(static_cast<py::ssize_t>(taken.size()));
+        std::ranges::copy(taken, flags.mutable_data());
+        return (*held)(std::vector<partition::DagNode>(group.begin(), group.end()), std::move(flags))
             .cast<std::vector<partition::DagNode>>();
       };
     made.push_back(std::move(one));
@@ -205,7 +207,8 @@ void bind_groups(py::module_& m) {
            py::arg("values") = std::vector<partition::BorderValue>(),
            "Groups of several claimants, one after another: (groups, claimant of each group, at least by "
            "claimant, refused nodes). `claims`: (supported, connected, sizes or None, least size, function "
-           "that returns the nodes of a group that are rejected, or None).")
+           "that returns the nodes of a group that are rejected, or None; it gets the group, and by node "
+           "whether the claimant has it).")
       .def(
           "with_fewer_border_bytes",
           [](const partition::Dag& dag, const Numbers<std::int64_t>& of,

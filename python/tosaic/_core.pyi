@@ -787,6 +787,9 @@ def verdicts(
     rules: Sequence[tuple[str, str, Callable[[Graph, int], bool] | None, bool, str]] = ...,
     whole: bool = ...,
 ) -> list[list[tuple[str, dict[str, str]]]]: ...
+def unfit_readers(
+    graph: Graph, group: Sequence[int], lowered: npt.ArrayLike, tosa: Graph
+) -> list[tuple[int, dict[str, str]]]: ...
 def scratch_bytes(graph: Graph, claimant: str) -> list[int]: ...
 def constant_factors(graph: Graph) -> list[tuple[int, float, bool] | None]: ...
 def parse_target(text: str) -> dict[str, Any]: ...
@@ -1190,7 +1193,13 @@ class Dag:
     def claim(
         self,
         claims: Sequence[
-            tuple[npt.ArrayLike, bool, Sequence[int] | None, int, Callable[[list[int]], Sequence[int]] | None]
+            tuple[
+                npt.ArrayLike,
+                bool,
+                Sequence[int] | None,
+                int,
+                Callable[[list[int], np.ndarray[Any, Any]], Sequence[int]] | None,
+            ]
         ],
         together: Sequence[Sequence[int]] = ...,
         values: Sequence[BorderValue] = ...,

@@ -41,7 +41,7 @@ def check_claims(seed: int) -> str:
             rng.random() < 0.5,
             None,
             rng.randint(0, 3),
-            lambda group: [rng.choice(group)] if rng.random() < 0.2 else [],
+            lambda group, _: [rng.choice(group)] if rng.random() < 0.2 else [],
         )
         for _ in range(rng.randint(1, 3))
     ]

@@ -143,7 +143,7 @@ class Claiming {
       if (size < claim.least_size) {
         for (const DagNode node : group) take_away(node, Refusal::kTooSmall, free);
       } else if (claim.rejected) {
-        for (const DagNode node : claim.rejected(group)) reject(node, group, free);
+        for (const DagNode node : claim.rejected(group, free)) reject(node, group, free);
       }
     }
     return refused_.size() != before;

@@ -27,7 +27,8 @@ struct Claim {
   std::vector<std::uint32_t> size = {};  // by node: what it counts for the least size; empty: 1 each
   std::uint32_t least_size = 0;          // of a group
   // The nodes of a finished group that the claimant does not take after all, or none. It has to name nodes of the group.
-  std::function<std::vector<DagNode>(std::span<const DagNode>)> rejected = {};
+  // The second argument has, by node, whether the claimant has it at the moment.
+  std::function<std::vector<DagNode>(std::span<const DagNode>, const std::vector<bool>&)> rejected = {};
 };
 
 enum class Refusal : std::uint8_t {

@@ -2,7 +2,8 @@
 
 1. Each claimant judges each node.
 2. The nodes that it takes become groups, one claimant after the other.
-3. Each group is lowered alone. The nodes that keep it from its target are barred, and step 2 is repeated.
+3. Each group is lowered alone. The nodes that keep it from its target are barred, and so are those that read
+   integers of another part which may not fit the lowered group. Step 2 is repeated.
 4. The same is done in the regions of the host's nodes: the branches of a cond, the body of a loop.
 """
 
@@ -319,20 +320,27 @@ class _Maker:
             for index, claimant in enumerate(self._claimants)
         ]
 
-    def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int]], list[int]]:
+    def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int], Any], list[int]]:
         chosen = self._pipelines.get(claimant.name) or Pipeline.default(claimant.arithmetic)
         pipeline = chosen._core
 
-        def rejected(group: list[int]) -> list[int]:
+        def rejected(group: list[int], taken: Any) -> list[int]:
             part = _for_claimant(_core.group_part(self._graph, group), claimant)
-            problems = [Problem.from_parts(parts) for parts in _core.problems(part, pipeline=pipeline)]
-            if not problems:
-                return []
+            found, tosa = _core.try_to_lower(part, pipeline=pipeline)
+            if tosa is not None:
+                return unfit(group, taken, tosa)
+            problems = [Problem.from_parts(parts) for parts in found]
             by_node = {node: [p for p in problems if self._is_about(p, node)] for node in group}
-            named = [node for node, found in by_node.items() if found] or group
+            named = [node for node, about in by_node.items() if about] or group
             for node in named:
                 self._found[index, node] = tuple(by_node[node] or problems)
             return named
+
+        def unfit(group: list[int], taken: Any, tosa: _core.Graph) -> list[int]:
+            readers = _core.unfit_readers(self._graph, group, taken, tosa)
+            for node, parts in readers:
+                self._found[index, node] = (Problem.from_parts(parts),)
+            return [node for node, _ in readers]
 
         return rejected
 

@@ -47,14 +47,14 @@ TEST_CASE("a claimant may reject nodes of its groups, which are made again", "[p
   const Dag dag(3, {{0, 1}, {1, 2}});
   std::vector<std::vector<DagNode>> seen;
   Claim whole{.supported = {true, true, true}};
-  whole.rejected = [&](std::span<const DagNode> group) {
+  whole.rejected = [&](std::span<const DagNode> group, const std::vector<bool>&) {
     seen.emplace_back(group.begin(), group.end());
     return group.size() == 3 ? std::vector<DagNode>{1} : std::vector<DagNode>{};
   };
   const Claimed found = claim(dag, std::span(&whole, 1));
   CHECK(found.groups.of == std::vector<std::uint32_t>{0, kNoGroup, 1});
   CHECK(seen == std::vector<std::vector<DagNode>>{{0, 1, 2}, {0}, {2}});
-  whole.rejected = [](std::span<const DagNode>) { return std::vector<DagNode>{7}; };
+  whole.rejected = [](std::span<const DagNode>, const std::vector<bool>&) { return std::vector<DagNode>{7}; };
   CHECK_THROWS_AS(claim(dag, std::span(&whole, 1)), InvalidGraph);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("random claims leave an order in which everything can run", "[partitio
       each.connected = random.chance(50);
       each.least_size = random.below(3);
       if (random.chance(50))
-        each.rejected = [&](std::span<const DagNode> group) {
+        each.rejected = [&](std::span<const DagNode> group, const std::vector<bool>&) {
           return random.chance(20)
                      ? std::vector<DagNode>{group[random.below(static_cast<std::uint32_t>(group.size()))]}
                      : std::vector<DagNode>{};
