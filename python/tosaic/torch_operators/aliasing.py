@@ -337,11 +337,14 @@ class Aliases:
         """Returns why the value that call `node` writes to `operand` depends on the order of writes, if so.
 
         Several elements of the operand have the same memory, or the call reads elements that it writes.
+        Neither matters to ``fill_``: torch reads the number before it writes.
         """
         now = self._position[node]
+        if row.fills:
+            return None
         for _, tensor in _items(self._tensors.get(operand)):
             region = tensor.at(now)[2]
-            if region.overlaps_itself:
+            if region.overlaps_itself and not self.writes_one_number(node, row):
                 return Conflict(
                     f"'{operand.name}', of which several elements share memory", region.layout is not None
                 )
@@ -361,6 +364,15 @@ class Aliases:
                         its.layout is not None and region.layout is not None,
                     )
         return None
+
+    def writes_one_number(self, node: Any, row: OperatorRow) -> bool:
+        """True if the call is known to write the same number to all elements."""
+        if row.fills:
+            return True
+        if row.name.partition(".")[0] != "copy_":
+            return False
+        source = self._tensors.get(row.complete(node.args, node.kwargs)[1])
+        return isinstance(source, Tensor) and source.at(self._position[node])[2].count == 1
 
     def same_as(self, node: Any, operand: Any) -> list[Member] | Conflict:
         """Returns the nodes that have the tensor object whose shape call `node` changes.

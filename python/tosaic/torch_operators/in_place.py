@@ -107,7 +107,8 @@ class InPlaceCalls(CallWriter):
                 raise self._refuse_write(conflict, OUT_OF_PLACE)
             fresh = result[index] if isinstance(result, list | tuple) else result
             assert self._memory_now is not None
-            self._memory_now.note(node, operand, fresh)
+            is_one_number = self._aliases.writes_one_number(node, row)
+            self._memory_now.note(node, operand, fresh, is_one_number=is_one_number)
 
     def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
         """Assigns the reshaped result to all nodes that are the same tensor object as the operand."""

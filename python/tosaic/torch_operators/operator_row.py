@@ -103,6 +103,8 @@ class OperatorRow:
         True if the schema says that a result may share memory with an operand.
     single : bool
         True if the call returns exactly one tensor.
+    fills : bool
+        True if the call writes the same number to all elements of its operand.
     changes_shape : bool
         True if the operand has another shape after the call, with the same elements.
     dropped, evaluated, getitem : bool
@@ -123,6 +125,7 @@ class OperatorRow:
         "dropped",
         "emit",
         "evaluated",
+        "fills",
         "getitem",
         "is_ordinary",
         "is_pointwise",
@@ -160,6 +163,7 @@ class OperatorRow:
             self._running_mean_at = self.names.index("running_mean") if "running_mean" in self.names else -1
         base, _, _ = name.partition(".")
         self.changes_shape = base in _CHANGES_SHAPE
+        self.fills = base in ("fill_", "zero_")
         self.dropped = name in DROPPED
         self.evaluated = name in EVALUATED
         self.is_ordinary = bool(parameters) and not (self.dropped or self.evaluated)

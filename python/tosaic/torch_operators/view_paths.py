@@ -106,6 +106,20 @@ class _Take:
         return m.put(x, self.indices, y)
 
 
+@dataclass(frozen=True, eq=False)
+class _Repeat:
+    """Takes elements more than once. Of several that are written to one place, the first counts."""
+
+    indices: np.ndarray[Any, Any]
+    first: np.ndarray[Any, Any]
+
+    def apply(self, m: Moves, x: Any) -> Any:
+        return m.take(x, 0, self.indices)
+
+    def undo(self, m: Moves, y: Any) -> Any:
+        return m.take(y, 0, self.first)
+
+
 @dataclass(frozen=True)
 class Path:
     """The movements from a tensor to a view of its memory.
@@ -143,7 +157,9 @@ def _written(steps: tuple[Any, ...], m: Moves, x: Any, view: Any) -> Any:
     return step.write(m, x, inner) if isinstance(step, _Slice | _Take) else step.undo(m, inner)
 
 
-def path_between(outer: Region, inner: Region, is_written: bool = False) -> Path | None:
+def path_between(
+    outer: Region, inner: Region, is_written: bool = False, is_one_number: bool = False
+) -> Path | None:
     """Returns the path from a tensor to one that lies in its memory.
 
     Parameters
@@ -152,6 +168,8 @@ def path_between(outer: Region, inner: Region, is_written: bool = False) -> Path
         With layouts.
     is_written : bool
         Whether elements are to be replaced, too.
+    is_one_number : bool
+        Whether all elements are to be replaced by the same number: then `inner` may repeat elements.
 
     Returns
     -------
@@ -163,8 +181,10 @@ def path_between(outer: Region, inner: Region, is_written: bool = False) -> Path
         return None
     if outer.layout[0] != inner.layout[0] or outer.is_empty or inner.is_empty:
         return None
-    if is_written and not (has_own_places(outer.layout[2]) and has_own_places(inner.layout[2])):
+    if is_written and not has_own_places(outer.layout[2]):
         return None
+    if is_written and not has_own_places(inner.layout[2]):
+        return _by_repeated_list(outer, inner) if is_one_number else None
     if outer.is_same(inner):
         return Path(())
     return _by_digits(outer, inner) or _by_list(outer, inner)
@@ -350,3 +370,16 @@ def _by_list(outer: Region, inner: Region) -> Path | None:
         return None
     steps = (_Reshape(outer.shape, (total,)), _Take(found), _Reshape((count,), shape))
     return Path(steps if shape == inner.shape else (*steps, _Expand(inner.shape)))
+
+
+def _by_repeated_list(outer: Region, inner: Region) -> Path | None:
+    """Returns a path that lists each element once, and then repeats it."""
+    if max(inner.count, outer.count) > _MOST_LISTED:
+        return None
+    wanted = places(inner.offset, inner.shape, inner.strides)
+    found = positions(wanted, outer.offset, outer.shape, outer.strides)
+    if found is None:
+        return None
+    once, first, indices = np.unique(found, return_index=True, return_inverse=True)
+    listed = (_Reshape(outer.shape, (outer.count,)), _Take(once), _Repeat(indices.reshape(-1), first))
+    return Path((*listed, _Reshape((inner.count,), inner.shape)))

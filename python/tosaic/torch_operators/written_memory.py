@@ -49,6 +49,8 @@ class Write(NamedTuple):
         The memory of the operand at that time.
     value : Ref, Complex or node
         The new value of the operand: what the reader has for a tensor.
+    is_one_number : bool
+        True if all elements of the value are known to be the same number.
     """
 
     position: int
@@ -57,6 +59,7 @@ class Write(NamedTuple):
     tensor: Tensor
     region: Region
     value: Any
+    is_one_number: bool = False
 
 
 class Reader(Protocol):
@@ -86,7 +89,7 @@ class _Log:
         """Returns the value of the first tensor after all writes; a `Write` after which it is not known."""
         paths: list[tuple[Write, Path]] = []  # since the last write to all elements
         for write in self.writes[self._done :]:
-            path = path_between(self.region, write.region, is_written=True)
+            path = path_between(self.region, write.region, is_written=True, is_one_number=write.is_one_number)
             if path is None or not _has_value(self.value) or type(write.value) is not type(self.value):
                 return write
             if path.is_whole:
@@ -115,14 +118,14 @@ class WrittenMemory:
         # By node, item and memory: the value in `env` follows from so many of the writes to this memory.
         self._seen: dict[tuple[Any, int | None, Hashable], int] = {}
 
-    def note(self, node: Any, operand: Any, value: Any) -> None:
+    def note(self, node: Any, operand: Any, value: Any, *, is_one_number: bool = False) -> None:
         """Notes that a call wrote an operand."""
         now = self._aliases.position(node)
         for member in self._aliases.members_of(operand):
             region = member.tensor.at(now)[2]
             if region.is_empty:
                 continue
-            write = Write(now, node, operand, member.tensor, region, value)
+            write = Write(now, node, operand, member.tensor, region, value, is_one_number)
             for memory in region.memories:
                 log = self._logs.get(memory)
                 if log is None:
