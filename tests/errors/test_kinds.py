@@ -193,16 +193,16 @@ def test_check_names_the_node_of_a_shape_that_depends_on_data() -> None:
 def test_a_number_read_from_data_names_the_reader_and_the_place_of_item() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         n = x.sum().item()
-        return x * n
+        return x + torch.full((3,), n)
 
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
     line = int(place(forward, "").rpartition(":")[2][:-1])
     assert "it uses a result of aten.item.default that has no value here" in text
     assert (
-        f"got node 'item', test_kinds.py:{line} (node 'mul', module 'layer', test_kinds.py:{line + 1})"
+        f"got node 'item', test_kinds.py:{line} (node 'full', module 'layer', test_kinds.py:{line + 1})"
         in text
     )
-    assert "Keep the number a tensor, e.g. x * n in place of x * n.item()" in text
+    assert "Keep the number a tensor, e.g. x + 2 * n in place of x + 2 * n.item()" in text
 
 
 def test_a_size_read_from_data_names_the_node_that_has_it() -> None:

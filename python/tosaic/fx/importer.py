@@ -318,8 +318,9 @@ class Importer(NodeReader, NodeWriter):
             return self._higher_order(node, name, values, keywords)
         if all(isinstance(value, bool | int | float) for value in values) and not keywords:
             return target(*values)
-        if any(type(value) is NoValue for value in values):
-            return NoValue(name)
+        for value in values:
+            if type(value) is NoValue:
+                return NoValue(name, value.place)
         raise self.error(
             _core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=self.functional_hint()
         )

@@ -106,6 +106,7 @@ class Sizes:
         for name, axis, expression, size in pending:
             self._equate(name, axis, expression, size)
         self._check_ranges(ranges)
+        self._learn_single(ranges)
         self._refuse_unbound(inputs)
 
     def _equate(self, name: str, axis: int, expression: Any, size: int) -> None:
@@ -140,6 +141,12 @@ class Sizes:
                     expected=f"{allowed.lower} to {allowed.upper}",
                     got=str(value),
                 )
+
+    def _learn_single(self, ranges: Mapping[Any, Any]) -> None:
+        """Learns the sizes that can have one value only, such as the length of a ``narrow``."""
+        for symbol, allowed in ranges.items():
+            if symbol not in self._values and allowed.is_singleton() and allowed.lower.is_Integer:
+                self._values[symbol] = allowed.lower
 
     def _refuse_unbound(self, inputs: Sequence[tuple[str, str, Any]]) -> None:
         unbound = []

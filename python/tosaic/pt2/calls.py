@@ -201,8 +201,9 @@ class ArchiveReader(NodeReader):
         name = node.target.rpartition(".")[2]
         if node.target.startswith("higher_order."):
             return self._higher_order(node, name, values, keywords)
-        if self._has_no_value(values):
-            return NoValue(name)
+        for value in values:
+            if type(value) is NoValue:
+                return NoValue(name, value.place)
         recorded = node.meta.get("val")
         if isinstance(recorded, self.number_types) and not tensors_of(values):
             return self._shared.sizes.value(recorded)

@@ -11,14 +11,30 @@ from typing import Any, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.torch_operators.value import Ref
+from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["Call", "Emit", "Rows"]
+__all__ = ["Call", "Emit", "Rows", "can_read_data", "reads_data"]
 
 Emit = Callable[..., Any]
 """A row: a function of a `Call` and of the call's arguments, in the order of the schema."""
 _Row = TypeVar("_Row", bound=Emit)
 _Types = list[tuple[int, Sequence[int]]]
+
+
+_READ_DATA: set[Emit] = set()
+
+
+def reads_data(emit: _Row) -> _Row:
+    """Marks a row that takes numbers which are read from data: a `NoValue` with a tensor."""
+    _READ_DATA.add(emit)
+    return emit
+
+
+def can_read_data(emit: Emit | None, values: Sequence[Any]) -> bool:
+    """True if the row takes these arguments, some of which are a `NoValue`."""
+    return emit in _READ_DATA and all(
+        value.tensor is not None for value in values if isinstance(value, NoValue)
+    )
 
 
 class Rows(dict[str, Emit]):

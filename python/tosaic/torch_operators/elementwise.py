@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, fit, ids, per_overload
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, reads_data
 from tosaic.torch_operators.dtypes import CATEGORY, CODE, INTEGER_LIMITS, NARROW_FLOATS
-from tosaic.torch_operators.value import Ref
+from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["ROWS"]
 
@@ -167,7 +167,7 @@ def binary(op: str) -> Emit:
             return _rounded_to(c, op_id, None, c.promoted(a, b), c.promoted_factor(b, a))
         return c.emit(op_id, None, ids(*c.alike(a, b)))
 
-    return emit
+    return emit if op == "pow" else reads_data(emit)
 
 
 def _with_alpha(op: str) -> Emit:
@@ -180,7 +180,7 @@ def _with_alpha(op: str) -> Emit:
             a = c.number(a, b)
         return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, ids(*c.alike(a, b)))
 
-    return emit
+    return reads_data(emit)
 
 
 _TORCH_NAMES = {
@@ -225,6 +225,7 @@ def pow_of_number(c: Call, x: Ref, exponent: Any) -> Any:
 
 
 @on("rsub.Tensor", "rsub.Scalar")
+@reads_data
 def rsub(c: Call, x: Ref, other: Any, alpha: Any) -> Ref:
     if type(other) is not Ref:
         other = c.number(other, x)
@@ -235,13 +236,21 @@ def rsub(c: Call, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("div divide", "Tensor Scalar Tensor_mode Scalar_mode"),
     *per_overload("true_divide", "Tensor Scalar"),
 )
+@reads_data
 def div(c: Call, a: Any, b: Any, rounding: str | None = None) -> Ref:
     if type(b) is not Ref:  # for integers, a number has the quotient's dtype: u8 has no -1
-        b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
+        b = _divisor(c, b) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)
     attrs = None if rounding is None else {"rounding": rounding}
     return _rounded_to(c, OP["div"], attrs, c.promoted(a, b), c.promoted_factor(b, a))
+
+
+def _divisor(c: Call, number: Any) -> Ref:
+    """Returns the divisor of integers with the dtype of the quotient."""
+    if isinstance(number, NoValue) and number.tensor is not None:
+        return c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (number.tensor.id,))
+    return c.constant(float(number), c.dtype)
 
 
 def _rounded_to(c: Call, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
@@ -266,8 +275,11 @@ def where(c: Call, condition: Ref, a: Any, b: Any) -> Ref:
 
 
 @on("masked_fill.Scalar", "masked_fill.Tensor")
+@reads_data
 def masked_fill(c: Call, x: Ref, mask: Ref, value: Any) -> Ref:
     """The value is converted to the dtype of `x`."""
+    if isinstance(value, NoValue) and value.tensor is not None:
+        value = value.tensor
     if type(value) is not Ref:
         value = c.constant(fit(value, x.dtype), x.dtype)
     elif value.dtype != x.dtype:

@@ -21,6 +21,8 @@ __all__ = ["FUNCTIONALIZE", "OUT_OF_PLACE", "ForeignCalls"]
 FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
 OUT_OF_PLACE = "Write a call that returns the new value: y = y.mul(2) in place of y.mul_(2)"
 
+_READS_DATA = ("aten.item.default", "aten._local_scalar_dense.default")
+
 
 class ForeignCalls(CallWriter):
     """The part of a reader of FX nodes that reads calls without a row.
@@ -144,7 +146,7 @@ class ForeignCalls(CallWriter):
         recorded = node.meta.get("val")
         self._refuse_missing((args, kwargs))
         if isinstance(recorded, self.number_types):
-            return self._opaque_number(recorded, target)
+            return self._opaque_number(recorded, target, args)
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
         if any(isinstance(item, self.tensor_type) and item.is_complex() for item in items):
             raise self.error(
@@ -175,12 +177,15 @@ class ForeignCalls(CallWriter):
         results = [next(refs) if isinstance(item, self.tensor_type) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]
 
-    def _opaque_number(self, recorded: Any, target: str) -> Any:
-        """Returns the number if it follows from the bound shapes; else a `NoValue`, which no call may use."""
+    def _opaque_number(self, recorded: Any, target: str, args: Sequence[Any]) -> Any:
+        """Returns the number if it follows from the bound shapes; else a `NoValue`, which few calls use."""
         try:
             return self._shared.sizes.value(recorded)
         except _core.UnsupportedOp:
-            return NoValue(target, place_of(self._node))
+            only = args[0] if target in _READS_DATA and type(args[0]) is Ref else None
+            if only is not None and only.shape:
+                only = self.emit_inferred(OP["reshape"], {"shape": []}, (only.id,))
+            return NoValue(target, place_of(self._node), only)
 
     def _refuse_missing(self, value: Any) -> None:
         if type(value) is NoValue:
@@ -189,7 +194,7 @@ class ForeignCalls(CallWriter):
                 f"it uses a result of {value.target} that has no value here",
                 expected="a number that does not depend on data" if value.place else "",
                 got=value.place,
-                hint="Keep the number a tensor, e.g. x * n in place of x * n.item()"
+                hint="Keep the number a tensor, e.g. x + 2 * n in place of x + 2 * n.item()"
                 if value.place
                 else "Results that are not kept cannot be imported",
             )

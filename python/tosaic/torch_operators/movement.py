@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic.torch_operators.arguments import OP, axis_of, fit, per_overload
-from tosaic.torch_operators.call import Call, Emit, Rows
-from tosaic.torch_operators.value import Ref
+import numpy as np
+
+from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, per_overload
+from tosaic.torch_operators.call import Call, Emit, Rows, reads_data
+from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["ROWS"]
 
@@ -108,11 +111,20 @@ def unbind(c: Call, x: Ref, dim: int) -> list[Ref]:
 
 
 @on("select.int")
-def select(c: Call, x: Ref, dim: int, index: int) -> Ref:
+@reads_data
+def select(c: Call, x: Ref, dim: int, index: int | NoValue) -> Ref:
     axis = axis_of(dim, len(x.shape))
+    if isinstance(index, NoValue):
+        return c.emit(OP["index"], None, ids(x, *[None] * axis, _position(c, index)))
     return c.emit(
         OP["select"], {"axis": axis, "index": index % x.shape[axis] if index < 0 else index}, (x.id,)
     )
+
+
+def _position(c: Call, number: NoValue) -> Ref:
+    """Returns a position that is read from data, of rank 0."""
+    assert number.tensor is not None
+    return c.emit_inferred(OP["cast"], {"dtype": CODE["i64"]}, (number.tensor.id,))
 
 
 @on("slice.Tensor")
@@ -123,10 +135,23 @@ def slice_(c: Call, x: Ref, dim: int, start: int | None, end: int | None, step: 
 
 
 @on("narrow")
-def narrow(c: Call, x: Ref, dim: int, start: int, length: int) -> Ref:
+@reads_data
+def narrow(c: Call, x: Ref, dim: int, start: int | NoValue, length: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
+    if isinstance(start, NoValue):
+        return _narrow_from(c, x, axis, _position(c, start), length)
     first = start + x.shape[axis] if start < 0 else start
     return c.emit(OP["slice"], {"axis": axis, "start": first, "end": first + length, "step": 1}, (x.id,))
+
+
+def _narrow_from(c: Call, x: Ref, axis: int, start: Ref, length: int) -> Ref:
+    """A negative start counts from the end. The places that follow from it do not: such are out of range."""
+    extent = c.constant(x.shape[axis], start.dtype)
+    is_negative = c.emit_inferred(OP["lt"], None, (start.id, c.constant(0, start.dtype).id))
+    from_end = c.emit_inferred(OP["add"], None, (start.id, extent.id))
+    first = c.emit_inferred(OP["where"], None, (is_negative.id, from_end.id, start.id))
+    places = c.emit_inferred(OP["add"], None, (c.lifted(np.arange(length, dtype=np.int64)).id, first.id))
+    return c.emit(OP["index_select"], {"axis": axis}, (x.id, places.id))
 
 
 @on("flip")

@@ -50,10 +50,14 @@ class NoValue:
         The operator.
     place : str
         Where a number is read from data, such as ``node 'item', model.py:12``; empty for other results.
+    tensor : Ref or None
+        For a number that is the only element of a tensor: the tensor, of rank 0. Rows that `reads_data` marks
+        compute with it.
     """
 
     target: str
     place: str = ""
+    tensor: Ref | None = None
 
 
 @dataclass(frozen=True)

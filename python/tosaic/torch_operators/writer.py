@@ -111,12 +111,16 @@ class CallWriter:
     # ---- operands ----
 
     def number(self, value: Any, like: Ref) -> Ref:
-        """Returns a Python operand as a rank-0 constant that promotes as torch promotes the number."""
+        """Returns a Python operand as a value of rank 0 that promotes as torch promotes the number."""
+        if isinstance(value, NoValue) and value.tensor is not None:
+            return self._cast(value.tensor, _promoted_code(CATEGORY[value.tensor.dtype], like))
         category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
         if not isinstance(value, bool | int | float):
             raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
-        code = like.dtype if category <= CATEGORY[like.dtype] else DEFAULT_OF_CATEGORY[category]
-        return self.constant(value, code)
+        return self.constant(value, _promoted_code(category, like))
+
+    def _cast(self, ref: Ref, code: int) -> Ref:
+        return ref if ref.dtype == code else self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,))
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
         """Returns an operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
@@ -154,9 +158,16 @@ class CallWriter:
 
         Beside narrow floats, torch reads floats as f32.
         """
-        if isinstance(value, float) and like.dtype in NARROW_FLOATS:
-            return self.constant(value, DEFAULT_OF_CATEGORY[2])
+        if like.dtype in NARROW_FLOATS:
+            if isinstance(value, float):
+                return self.constant(value, DEFAULT_OF_CATEGORY[2])
+            if isinstance(value, NoValue) and value.tensor is not None and CATEGORY[value.tensor.dtype] == 2:
+                return self._cast(value.tensor, DEFAULT_OF_CATEGORY[2])
         return self.number(value, like)
+
+
+def _promoted_code(category: int, like: Ref) -> int:
+    return like.dtype if category <= CATEGORY[like.dtype] else DEFAULT_OF_CATEGORY[category]
 
 
 def _shown(value: Any) -> str:
