@@ -2,7 +2,7 @@
 //
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
-//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a max_pool
+//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a pool
 //                            of more than 16 bits compares the slices that the windows read
 //   prod                     works on mantissas and exponents
 //
