@@ -12,8 +12,9 @@
 // between them no longer round their floats to 11 or 8 bits before the result is quantized.
 //
 // A node is *widened* if all its float operands of 16 bits are dequantized, constants or results of widened
-// nodes, one of them is no constant, and only quantize nodes and widened nodes read its results. Nodes with
-// regions or effects and foreign operators are never widened. Other nodes read a cast of what was widened.
+// nodes, one of them is no constant, and only quantize nodes and widened nodes read its results. So is a cast of
+// f32 that only they read. Nodes with regions or effects and foreign operators are never widened. Other nodes read
+// a cast of what was widened. Casts that become casts of f32 to f32 are left out.
 
 #include <algorithm>
 #include <unordered_map>
@@ -82,9 +83,15 @@ class Widening {
     return producer != nullptr && (dequantizes(*producer) || widens_[index_of(*producer)]);
   }
 
+  // True for a cast of f32, which rounds nothing if it is widened.
+  [[nodiscard]] bool narrows(const Node& node) const {
+    return node.op == Op::kCast && graph_.type(graph_.operands(node)[0]).dtype == DType::kF32 &&
+           is_half(graph_.result(node));
+  }
+
   // True if the operands of the node qualify.
   [[nodiscard]] bool reads_widened(const Node& node) const {
-    bool any = false;
+    bool any = narrows(node);
     for (const ValueId id : graph_.operands(node)) {
       if (!is_half(id) || is_constant(id)) continue;
       if (!is_widened(id)) return false;
@@ -198,6 +205,12 @@ class Widening {
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node))
       operands.push_back(is_half(id) ? wide(id, node) : same(id));
+    const ValueId result = graph_.result(node);
+    if (node.op == Op::kCast && out_.type(operands[0]).dtype == DType::kF32 &&
+        widened(graph_.type(result)).dtype == DType::kF32) {
+      (is_half(result) ? wide_ : made_)[result.index()] = operands[0];
+      return;
+    }
     std::vector<TensorType> types;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       types.push_back(widened(graph_.type(graph_.result(node, r))));

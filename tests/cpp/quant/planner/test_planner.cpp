@@ -314,7 +314,7 @@ TEST_CASE("large numbers have no scale in common with scores", "[planner]") {
   CHECK(found.reason("masked") == "it may hold numbers that leave no precision to the others");
 }
 
-TEST_CASE("masks of integers have no scale, but tables of integers do where data meets them", "[planner]") {
+TEST_CASE("masks and tables of integers have a scale where data meets them, and none before", "[planner]") {
   Case c;
   const ValueId x = c.input("x", {4}), ids = c.input("ids", tensor(DType::kI64, {4}));
   const ValueId seen = c.add(Op::kCast, {ids}, CastAttrs{DType::kF32}, "seen");
@@ -325,7 +325,8 @@ TEST_CASE("masks of integers have no scale, but tables of integers do where data
   const Planned found(c, kPrecision);
   CHECK(found.output("angle") == nullptr);
   CHECK(found.output("table") == nullptr);
-  CHECK(found.edge("seen", "hidden") == nullptr);
+  CHECK(found.output("seen") == nullptr);
+  CHECK(std::get<ObservedSpec>(*found.edge("seen", "hidden")).dtype == "i16");
   const auto& spec = std::get<ObservedSpec>(*found.edge("table", "rotated"));
   CHECK(spec.dtype == "i16");
   CHECK(spec.scheme == "per_tensor_symmetric");
