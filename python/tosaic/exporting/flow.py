@@ -176,7 +176,9 @@ class Flow:
         # Stages may change the model in place, so they get a copy of the caller's.
         context.model = self._staged("model", copy.deepcopy(model) if context.recipe.at("model") else model)
         with _TRACING:
-            exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
+            exported = export_module(
+                self._compared(context.model), context.inputs or ((), {}), strict=self._options.strict
+            )
         if not context.recipe.at("quantize"):
             refuse_training(exported)
         context.exported = with_explicit_dtypes(self._staged("exported", exported))
@@ -271,7 +273,8 @@ class Flow:
             checks.append(check("import", what, eager, floats, least_db=_LEAST_DB))
         if context.model is not None and context.model is not self._model:
             what = "the program of floats against the model, before the stages of the recipe changed it"
-            checks.append(check("model", what, self._module_runs(program, samples, self._model), floats))
+            before = self._module_runs(program, samples, self._compared(self._model))
+            checks.append(check("model", what, before, floats))
         self._check_states(lowered, program, samples)
         raw = raw_runs(lowered, wide_samples)
         expected = floats
@@ -387,6 +390,12 @@ class Flow:
         return [list(map(np.asarray, program.flat_outputs(each).values())) for each in results]
 
     # ---- parts of steps ----
+
+    def _compared(self, model: Any) -> Any:
+        """Returns the module of floats for the checks: in evaluation mode, if a stage may train the model."""
+        from tosaic.fx.modules import evaluated
+
+        return evaluated(model) if self.context.recipe.at("quantize") else model
 
     def _imported(self, exported: Any) -> Program:
         with _TRACING:

@@ -18,6 +18,7 @@ from tosaic.visible import one_line
 
 __all__ = [
     "eager_arrays",
+    "evaluated",
     "example_inputs",
     "export_module",
     "half_copy",
@@ -64,6 +65,33 @@ def refuse_training(program: torch.export.ExportedProgram) -> None:
             expected="a module in evaluation mode",
             got=f"{', '.join(map(repr, calls[:3]))} in training mode",
             hint="Call model.eval() before",
+        )
+
+
+def evaluated(model: Any) -> Any:
+    """Returns the module in evaluation mode: a copy, if one of its modules is in training mode.
+
+    Modules of torch.export have the mode in their calls, and are returned as they are.
+    """
+    if _is_exported(model) or not any(each.training for each in model.modules()):
+        return model
+    return copy.deepcopy(model).eval()
+
+
+def _is_exported(model: Any) -> bool:
+    """True for a module whose mode torch.export has written into its calls."""
+    return isinstance(model, torch.fx.GraphModule) and "train" in vars(model)
+
+
+def _refuse_exported(model: Any) -> None:
+    """Refuses a module of torch.export, which cannot be put into training mode."""
+    if _is_exported(model):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="qat",
+            what="the model is a module of torch.export, which has one mode",
+            expected="the torch.nn.Module that was exported",
+            hint="Pass the module itself, in place of torch.export.export(module, ..).module()",
         )
 
 
@@ -197,7 +225,7 @@ def trained_program(
     ImportError
         torchao is not installed. No other function of this file needs it.
     InvalidGraph
-        `train` did not run the module, so that no tensor has a range.
+        `train` did not run the module, so that no tensor has a range, or torch has exported the module.
     UnsupportedOp
         A norm has no momentum.
     """
@@ -208,6 +236,7 @@ def trained_program(
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 
     args, kwargs = inputs
+    _refuse_exported(model)
     _refuse_averages(model)
     module = torch.export.export(copy.deepcopy(model).train(), args, kwargs).module()
     quantizer: Any = Quantizer(config, qat=True)

@@ -168,3 +168,70 @@ def test_a_training_that_does_not_run_the_module_is_an_error_that_says_so() -> N
     recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(lambda prepared: None)])
     with pytest.raises(tosaic.InvalidGraph, match="the training did not run the module"):
         tosaic.export_model(network, (x,), samples=[(x,)], recipe=recipe, verbose=0)
+
+
+class Modes(nn.Module):
+    """Layers of three kinds that depend on the mode, and a branch of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.drop, self.slope, self.head = nn.Dropout(0.3), nn.RReLU(), nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.bernoulli(torch.full((4, 1), 0.9)) / 0.9 if self.training else 1.0
+        return self.head(self.drop(self.slope(self.norm(self.conv(x))).flatten(1)) * kept)
+
+
+def _training_and_evaluation(tmp_path: Path, stages: list[Any]) -> tuple[Any, Any]:
+    """Exports one module in both modes; returns the results."""
+    torch.manual_seed(4)
+    x, network = torch.randn(4, 3, 6, 6), Modes()
+    network(x)  # statistics that are no longer the first ones
+    results = []
+    for mode in (True, False):
+        network.train(mode)
+        before = {name: each.clone() for name, each in network.state_dict().items()}
+        torch.manual_seed(5)
+        recipe = recipes.named("tosa-int8").replace(stages=stages)
+        folder = tmp_path / str(mode)
+        results.append(tosaic.export_model(network, (x,), folder=folder, recipe=recipe, verbose=0))
+        assert all(each.training == mode for each in network.modules())
+        assert all(torch.equal(each, before[name]) for name, each in network.state_dict().items())
+    return results[0], results[1]
+
+
+def _same(network: Any, _context: Any) -> Any:
+    return network
+
+
+def _calibrated(exported: Any, _context: Any) -> Any:
+    return tosaic.quantize(exported, [(torch.randn(4, 3, 6, 6),)], progress=False)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [recipes.qat(_runs)],
+        [recipes.Stage("same", "model", _same), recipes.qat(_runs)],
+        [recipes.Stage("own", "quantize", _calibrated)],
+    ],
+    ids=["qat", "a stage of the model and qat", "a stage of the user's"],
+)
+def test_a_module_in_training_mode_is_exported_as_in_evaluation_mode(
+    stages: list[Any], tmp_path: Path
+) -> None:
+    training, evaluation = _training_and_evaluation(tmp_path, stages)
+    for result in (training, evaluation):
+        assert all(each.ok for each in result.checks)
+    x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(6))
+    assert np.array_equal(training.program.run(x), evaluation.program.run(x))
+    assert db(training.lowered.run(x), torch.tensor(evaluation.lowered.run(x))) > 25
+
+
+def test_a_module_that_torch_exported_is_refused_by_the_recipe_of_training() -> None:
+    x = torch.randn(4, 3, 6, 6)
+    exported = torch.export.export(Modes().eval(), (x,)).module()
+    recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(_runs)])
+    with pytest.raises(tosaic.InvalidGraph, match=r"one mode: .*Pass the module itself"):
+        tosaic.export_model(exported, (x,), recipe=recipe, verbose=0)
