@@ -16,9 +16,11 @@ import torch.nn.functional as F  # noqa: E402
 import tosaic  # noqa: E402
 from cortex_m.networks import _Backend, _network  # noqa: E402
 from cortex_m.reference import backend_of, called  # noqa: E402
+from executorch.backends.arm._passes import FoldAndAnnotateQParamsPass  # noqa: E402
 from models.quantize import converted, laid_out_as_converted  # noqa: E402
 from torch import nn  # noqa: E402
 from tosaic.executorch import KernelProgram, cortex_m_program  # noqa: E402
+from tosaic.fx.call_marks import is_claimed  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -147,6 +149,32 @@ class Complex(nn.Module):
             ).flatten(-2),
         }
         return self.last(results[self.call]())
+
+
+class Table(nn.Module):
+    """Tables of numbers that the graph computes, mostly from integers."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.first = how, nn.Conv2d(3, 2, 3, 2, 1)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.how == "coordinates":
+            return self.first(torch.cat([x[:, :1], torch.linspace(-1, 1, 16).expand(1, 2, 16, 16)], 1))
+        y = self.first(x)
+        if self.how == "twice":
+            rows = torch.arange(8).float()
+            return (y + rows) * rows[:, None]
+        results = {
+            "grid": lambda: (
+                y + torch.stack(torch.meshgrid([torch.arange(8)] * 2, indexing="ij")).float()[None]
+            ),
+            "sums": lambda: y + torch.ones(1, 1, 8, 8, dtype=torch.int64).cumsum(3).float(),
+            "comparison": lambda: y * (torch.arange(8) > 3).float(),
+            "float64": lambda: y * torch.arange(8, dtype=torch.float64).float(),
+        }
+        return results[self.how]()
 
 
 # ---- one claimant ----
@@ -399,6 +427,59 @@ def test_a_sum_that_would_overflow_is_refused_with_the_reason_of_the_pass() -> N
     assert "needs a requantization the int32 kernel cannot hold" in refused.reason
     assert {each.status for each in made.nodes if each.op != "add"} == {"kernel"}
     assert "cortex_m.quantized_add" not in _kernels(made.edge.exported_program())
+
+
+def test_a_call_in_the_loop_of_a_pass_that_fails_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Twice(), x)
+    whole, program = cortex_m_program(quantized), quantized.to_exported()
+
+    def call(self: Any, graph_module: Any) -> Any:
+        for node in graph_module.graph.nodes:
+            is_first = "convolution" in str(node.target) and node.args[4] == [1, 1]
+            if is_first and is_claimed(node.meta):
+                raise KeyError("no such form")
+        return inner(self, graph_module)
+
+    inner = FoldAndAnnotateQParamsPass.call
+    monkeypatch.setattr(FoldAndAnnotateQParamsPass, "call", call)
+    made = cortex_m_program(program)
+    reasons = {each.node: each.reason for each in made.refused}
+    assert reasons["conv2d"] == "FoldAndAnnotateQParamsPass: 'no such form'", reasons
+    assert "conv2d_1" not in reasons
+    assert _kernels(whole.edge.exported_program())["cortex_m.quantized_conv2d"] == 2
+    assert _kernels(made.edge.exported_program())["cortex_m.quantized_conv2d"] == 1
+    step = quantized.outputs[0].quantized[0].scale
+    np.testing.assert_allclose(_run(made, x), np.asarray(quantized.run(x)), atol=1.01 * step)
+
+
+def test_a_pass_that_fails_on_a_call_of_others_names_it_and_its_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def call(self: Any, graph_module: Any) -> Any:
+        for node in graph_module.graph.nodes:
+            if "convolution" in str(node.target) and not is_claimed(node.meta):
+                raise KeyError("no such form")
+        return inner(self, graph_module)
+
+    inner = FoldAndAnnotateQParamsPass.call
+    monkeypatch.setattr(FoldAndAnnotateQParamsPass, "call", call)
+    claimant = tosaic.Claimant.named(CORTEX).deny(name="conv2d")
+    with pytest.raises(tosaic.UnsupportedOp, match="FoldAndAnnotateQParamsPass fails on") as refused:
+        cortex_m_program(_quantized(Twice(), _sample(1, 3, 8, 8)), claimants=[claimant])
+    assert "It fails on 'conv2d'. Deny what reads it" in str(refused.value)
+    assert "deny(name=['relu'" in str(refused.value)
+
+
+def test_a_join_of_integers_and_a_constant_of_floats_is_computed_with_floats() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 16, 16)
+    quantized = _quantized(Table("coordinates"), x)
+    made = cortex_m_program(quantized)
+    (refused,) = made.refused
+    assert (refused.node, refused.reason) == ("cat", "its operand 'expand' stays floats")
+    np.testing.assert_array_equal(_run(made, x), _split(quantized, [CORTEX], x))
 
 
 # ---- files, reports, wrong input ----

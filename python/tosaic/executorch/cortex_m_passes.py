@@ -1,13 +1,15 @@
 """ExecuTorch's Cortex-M passes over a program of which Cortex-M computes only some calls.
 
 Each pass of ``CortexMPassManager`` runs as it is, with a guard in front. The guard keeps the pass away from
-calls that are not claimed, and notes the call for which it raises. What a pass raises for, or leaves in a
-form that does not compute with integers, is *refused*.
+calls that are not claimed, and notes the call for which it raises: the call that it replaces, or the node in
+the variables of the function that raised. What a pass raises for, or leaves in a form that does not compute
+with integers, is *refused*.
 """
 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,9 +22,9 @@ from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPas
 from executorch.exir.pass_base import ExportPass, ProxyValue
 
 from tosaic import _core
-from tosaic.fx.call_marks import call_of, is_claimed, nodes_by_call
+from tosaic.fx.call_marks import call_of, is_claimed, marked_nodes, nodes_by_call
 from tosaic.fx.claimed_forms import MOST_TRANSPOSED
-from tosaic.fx.outside import is_dequantize
+from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.planned_calls import kernel_of
 from tosaic.fx.quantize_calls import inserted_by, is_move, is_tensor, schema_of
 from tosaic.process import log_captured
@@ -100,12 +102,16 @@ class PassRun:
         except Exception as error:
             if isinstance(_cause(error), _StoppedError):
                 raise
+            node = _node_at(error)
+            if node is not None and _is_claimed_call(node):
+                self.refuse(str(call_of(node.meta)), pass_class, error)
+                raise _StoppedError from error
             raise _core.make_error(
                 _core.UnsupportedOp,
                 where=_WHERE,
                 what=f"ExecuTorch's {pass_class.__name__} fails on this program",
                 got=f"{type(error).__name__}: {error}",
-                hint="Deny what it names: Claimant.named(...).deny(...)",
+                hint=_hint(node),
             ) from error
         for message in self._messages:
             for word in re.findall(r"\w+", message):
@@ -145,6 +151,50 @@ def _cause(error: BaseException) -> BaseException:
     return error if found is None else found
 
 
+def _node_at(error: BaseException) -> Any:
+    """Returns the node for which a function of a pass raised; None if no variable of the functions is one.
+
+    If there are several, it is the first one that computes for Cortex-M.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        marked = marked_nodes(frame.f_locals.values())
+        for node in (*filter(_is_claimed_call, marked), *marked):
+            return node
+    return None
+
+
+def _is_claimed_call(node: Any) -> bool:
+    """True for a part of a claimed call that computes, and does not only convert."""
+    is_part = call_of(node.meta) is not None and is_claimed(node.meta)
+    return is_part and not is_quantize(node) and not is_dequantize(node)
+
+
+def _hint(node: Any) -> str:
+    """Returns the way out of a pass that fails on a call that is not for Cortex-M."""
+    calls = [] if node is None else _claimed_readers(node)
+    if not calls:
+        return "Deny operators until it passes: Claimant.named(...).deny(op=...)"
+    names = ", ".join(repr(each) for each in calls)
+    return f"It fails on '{call_of(node.meta)}'. Deny what reads it: Claimant.named(...).deny(name=[{names}])"
+
+
+def _claimed_readers(node: Any) -> list[str]:
+    """Returns the claimed calls that read what a node computes, behind calls that are not claimed."""
+    found: dict[str, None] = {}
+    pending, seen = list(node.users), set()
+    while pending:
+        reader = pending.pop(0)
+        if reader in seen or reader.op != "call_function":
+            continue
+        seen.add(reader)
+        if _is_claimed_call(reader):
+            found[str(call_of(reader.meta))] = None
+        else:
+            pending += reader.users
+    return list(found)
+
+
 def _fault(node: Any) -> str:
     """Returns why a claimed node does not compute what the program has it for; empty if it does."""
     if reason := _unreplaced(node):
@@ -159,10 +209,17 @@ def _fault(node: Any) -> str:
 
 def _unreplaced(node: Any) -> str:
     """Returns why no kernel computes a claimed node; empty if one does."""
-    if kernel_of(node) or _is_right_on_integers(node):
+    if kernel_of(node):
         return ""
+    if _is_right_on_integers(node):
+        floats = [each for each in node.all_input_nodes if _is_of_floats(each)]
+        return f"its operand '{call_of(floats[0].meta) or floats[0].name}' stays floats" if floats else ""
     name = getattr(schema_of(node), "name", str(node.target))
     return f"the passes leave it as a call of {name}, without a kernel"
+
+
+def _is_of_floats(node: Any) -> bool:
+    return is_tensor(node) and bool(node.meta["val"].dtype.is_floating_point)
 
 
 def _reads_integers(node: Any) -> bool:

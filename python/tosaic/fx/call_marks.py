@@ -7,14 +7,23 @@ without which its passes leave quantize and dequantize calls where they are.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 from torch.fx import Graph, Node
 
 from tosaic.fx.annotations.write import note_for_arm
 
-__all__ = ["add_mark", "call_of", "is_claimed", "mark_calls", "nodes_by_call", "remark", "unmark"]
+__all__ = [
+    "add_mark",
+    "call_of",
+    "is_claimed",
+    "mark_calls",
+    "marked_nodes",
+    "nodes_by_call",
+    "remark",
+    "unmark",
+]
 
 _KEY = "tosaic"
 
@@ -66,6 +75,11 @@ def is_claimed(meta: Any) -> bool:
     """True for a node that Cortex-M is to compute."""
     mark = meta.get("custom", {}).get(_KEY)
     return mark is not None and bool(mark["claimed"])
+
+
+def marked_nodes(values: Iterable[object]) -> list[Node]:
+    """Returns the nodes with a mark among values of any types."""
+    return [each for each in values if isinstance(each, Node) and call_of(each.meta) is not None]
 
 
 def nodes_by_call(graph: Graph) -> dict[str, list[Node]]:
