@@ -151,6 +151,37 @@ class Complex(nn.Module):
         return self.last(results[self.call]())
 
 
+class Blur(nn.Module):
+    """A filter of each channel, whose weight the graph computes, in front of a convolution."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.last = how, nn.Conv2d(3, 4, 3)
+        self.register_buffer("kernel", torch.rand(3, 1, 3, 3))
+
+    def weight(self) -> torch.Tensor:
+        if self.how == "products":
+            rows = torch.exp(-((torch.arange(5.0) - 2) ** 2) / 2)
+            return (rows[:, None] * rows / rows.sum() ** 2).expand(3, 1, 5, 5)
+        if self.how == "writes":
+            weight = torch.zeros(3, 1, 5, 5)
+            weight[:, :, 2] = 0.5
+            weight[..., 2] += 0.25
+            return weight
+        sobel = [[1, 2, 1], [0, 0, 0], [-1, -2, -1]]
+        results = {
+            "quotient": lambda: torch.ones(3, 1, 5, 5) / 25,
+            "buffer": lambda: self.kernel / self.kernel.sum(),
+            "list": lambda: torch.tensor(sobel, dtype=torch.float32).repeat(3, 1, 1, 1),
+            "integers": lambda: torch.tensor(sobel).float().repeat(3, 1, 1, 1) / 4,
+            "unit matrix": lambda: torch.eye(5).expand(3, 1, 5, 5),
+        }
+        return results[self.how]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(F.conv2d(x, self.weight(), groups=3))
+
+
 class Table(nn.Module):
     """Tables of numbers that the graph computes, mostly from integers."""
 
@@ -480,6 +511,45 @@ def test_a_join_of_integers_and_a_constant_of_floats_is_computed_with_floats() -
     (refused,) = made.refused
     assert (refused.node, refused.reason) == ("cat", "its operand 'expand' stays floats")
     np.testing.assert_array_equal(_run(made, x), _split(quantized, [CORTEX], x))
+
+
+# ---- constants that the graph computes ----
+
+
+@pytest.mark.parametrize(
+    "how", ["quotient", "products", "writes", "buffer", "list", "integers", "unit matrix"]
+)
+def test_a_weight_that_the_graph_computes_is_a_weight_of_integers(how: str) -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 12, 12)
+    module = Blur(how)
+    kernel, quantized = module.kernel.clone(), _quantized(module, x)
+    made = cortex_m_program(quantized)
+    kernels = _kernels(made.edge.exported_program())
+    assert kernels["cortex_m.quantized_depthwise_conv2d"] == kernels["cortex_m.quantized_conv2d"] == 1
+    assert not [
+        name for name in called(made.edge.exported_program()) if name.startswith(("aten", "quantized"))
+    ]
+    assert torch.equal(module.kernel, kernel)
+    np.testing.assert_array_equal(_run(made, x), _split(quantized, [CORTEX], x))
+
+
+@pytest.mark.parametrize("how", ["grid", "sums", "coordinates", "comparison", "float64", "twice"])
+def test_a_table_of_integers_that_become_floats_is_a_constant(how: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 16, 16)
+    result = tosaic.export_model(
+        Table(how), (x,), recipe="cortex-m", samples=[(x,)], folder=tmp_path / "out", verbose=0
+    )
+    assert result.ok
+    assert not any("no program of Cortex-M kernels" in note for note in result.notes)
+    operators = set(tosaic.load_pte(tmp_path / "out" / "model.cortex_m.pte").method().operators)
+    assert not operators & {
+        f"aten::{name}.out" for name in ("full", "cumsum", "stack", "where", "unsqueeze_copy")
+    }
+    assert not any("arange" in name for name in operators)
+    made = cortex_m_program(result.quantized)
+    np.testing.assert_array_equal(_run(made, x), _split(result.quantized, [CORTEX], x))
 
 
 # ---- files, reports, wrong input ----

@@ -5,6 +5,7 @@
     quantized program ─▶ real parts      of complex values                  fx/real_parts
                       ─▶ plan            who computes which node            tosaic.partition
                       ─▶ marks           on the calls of Cortex-M           fx/call_marks
+                      ─▶ constants       that the graph quantizes      fx/folded_constants
                       ─▶ channels last   exported anew                      fx/channels_last
                       ─▶ edge dialect    to_edge with the backend's config
                       ─▶ conversions     around parts that only move or clamp  fx/own_conversions
@@ -38,6 +39,7 @@ from tosaic.executorch.edge_io import edge_operator
 from tosaic.fx.call_marks import mark_calls, remark, unmark
 from tosaic.fx.channels_last import exported_in_channels_last
 from tosaic.fx.claimed_forms import with_slices, with_small_permutations, without_factors
+from tosaic.fx.folded_constants import fold_quantized_constants
 from tosaic.fx.own_conversions import with_own_conversions
 from tosaic.fx.planned_calls import PlannedCalls
 from tosaic.fx.real_parts import with_real_parts
@@ -112,6 +114,7 @@ def _edge_program(program: Any) -> tuple[Any, tuple[str, ...]]:
     """Returns the program in the edge dialect, in channels-last order, with marks on its calls."""
     module = program.module(check_guards=False)
     mark_calls(module.graph)
+    fold_quantized_constants(module)
     module = DecomposeMeanPass().call(module).graph_module
     exported, channels_last = exported_in_channels_last(_WHERE, program, module)
     return_plain_tuples(exported)
