@@ -181,7 +181,71 @@ def test_a_shape_that_depends_on_data_names_node_and_line(made: Callable[..., An
     text = refusal(tosaic.UnsupportedOp, call, export(function, torch.ones(3)))
     assert "depends on data" in text
     assert place(function, made.__name__) in text
-    assert "torch.where(mask, x, 0) in place of x[mask]" in text
+    way_out = "torch.sort(x)[0]" if made is _unique2 else "torch.where(mask, x, 0) in place of x[mask]"
+    assert way_out in text
+
+
+_X, _WEIGHTS = torch.tensor([3, 0, 3, 5, 1]), torch.tensor([0.5, 2.0, 1.0, -1.0, 4.0])
+_WAYS_OUT: dict[str, tuple[Callable[..., Any], str, Callable[..., Any], Any]] = {
+    "bincount": (
+        lambda x: torch.bincount(x, minlength=6),
+        "torch.nn.functional.one_hot(x, classes).sum(0)",
+        lambda x: torch.nn.functional.one_hot(x, 6).sum(0),
+        torch.bincount(_X, minlength=6),
+    ),
+    "bincount with weights": (
+        lambda x: torch.bincount(x, _WEIGHTS, minlength=6),
+        "(torch.nn.functional.one_hot(x, classes) * weights[:, None]).sum(0)",
+        lambda x: (torch.nn.functional.one_hot(x, 6) * _WEIGHTS[:, None]).sum(0),
+        torch.bincount(_X, _WEIGHTS, minlength=6),
+    ),
+    "repeat_interleave": (
+        lambda x: torch.repeat_interleave(_WEIGHTS, x),
+        "torch.repeat_interleave(x, repeats, output_size=..)",
+        lambda x: torch.repeat_interleave(_WEIGHTS, x, output_size=12),
+        torch.repeat_interleave(_WEIGHTS, _X),
+    ),
+    "nonzero": (
+        lambda x: torch.nonzero(x > 2),
+        "torch.nonzero_static(mask, size=..)",
+        lambda x: torch.nonzero_static(x > 2, size=3),
+        torch.nonzero(_X > 2),
+    ),
+    "argwhere": (
+        lambda x: torch.argwhere(x > 2),
+        "torch.nonzero_static(mask, size=..)",
+        lambda x: torch.nonzero_static(x > 2, size=3),
+        torch.nonzero(_X > 2),
+    ),
+    "where": (
+        lambda x: torch.where(x > 2),
+        "torch.nonzero_static(mask, size=..)",
+        lambda x: torch.nonzero_static(x > 2, size=3),
+        torch.nonzero(_X > 2),
+    ),
+    "unique_consecutive": (
+        lambda x: torch.unique_consecutive(x),
+        "x[1:] != x[:-1]",
+        lambda x: x[1:] != x[:-1],
+        _X[1:] != _X[:-1],
+    ),
+    "unique": (
+        lambda x: torch.unique(x),
+        "torch.sort(x)[0]",
+        lambda x: torch.sort(x)[0],
+        torch.sort(_X)[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _WAYS_OUT)
+def test_the_way_out_of_a_size_that_depends_on_data_fits_the_call_and_works(case: str) -> None:
+    function, words, instead, expected = _WAYS_OUT[case]
+    text = refusal(tosaic.UnsupportedOp, tosaic.from_exported, export(function, _X))
+    assert "depends on data" in text
+    assert words in text
+    found = tosaic.from_exported(export(instead, _X)).run(_X)
+    assert torch.equal(torch.as_tensor(found), expected)
 
 
 def test_check_names_the_node_of_a_shape_that_depends_on_data() -> None:

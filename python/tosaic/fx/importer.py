@@ -42,6 +42,25 @@ _CONSTANTS = frozenset(
 )
 
 
+_SORTED = "Keep all elements: sort them, torch.sort(x)[0], and mark those that differ from the one before"
+_MARKED = "Keep all elements, and mark those that differ from the one before: x[1:] != x[:-1]"
+_POSITIONS = (
+    "Keep all elements, e.g. torch.where(mask, x, 0) in place of x[mask], or say how many positions there "
+    "are: torch.nonzero_static(mask, size=..)"
+)
+_COUNTED = (
+    "Say how many numbers there are: torch.nn.functional.one_hot(x, classes).sum(0), or with weights "
+    "(torch.nn.functional.one_hot(x, classes) * weights[:, None]).sum(0)"
+)
+_REPEATED = "Say how many elements there are: torch.repeat_interleave(x, repeats, output_size=..)"
+_OF_KNOWN_SIZE = {
+    "bincount": _COUNTED,
+    "repeat_interleave": _REPEATED,
+    **dict.fromkeys(("nonzero", "nonzero_numpy", "argwhere", "where"), _POSITIONS),
+    **dict.fromkeys(("_unique", "_unique2"), _SORTED),
+    "unique_consecutive": _MARKED,
+}
+"""By operator: what has a known size in place of its result."""
 _MOST_ELEMENTS = 1 << 24  # of a result that torch computes at import
 
 
@@ -87,6 +106,10 @@ class Importer(NodeReader, NodeWriter):
             if result is not None:
                 return result
         return emit_complex(self, row.name, row.emit, values)
+
+    def _hint_of_size(self, node: Any) -> str:
+        schema = getattr(node.target, "_schema", None)
+        return _OF_KNOWN_SIZE.get(str(getattr(schema, "name", "")).removeprefix("aten::"), "")
 
     def _learn_sizes(self, values: Sequence[Any]) -> bool:
         """Learns result sizes that depend on data, if the data is constant; True if it did.

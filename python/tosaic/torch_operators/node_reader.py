@@ -170,14 +170,20 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """Locates the error of an unknown size at the node that needs it; other errors know their node."""
         if not isinstance(error, _core.UnsupportedOp) or error.parts["node"] or node is None:
             return error
-        return self._error_at(node, error)
+        hint = self._hint_of_size(node)
+        return self._error_at(node, error, **({"hint": hint} if hint else {}))
+
+    def _hint_of_size(self, node: Any) -> str:
+        """Returns what has a known size in place of the result of a call; empty: what the error says."""
+        del node
+        return ""
 
     def _error_at(self, node: Any, error: Any, **more: str) -> Exception:
-        """Returns an error like this one, located at a node. `more` are further arguments of `error`."""
+        """Returns an error like this one, located at a node. `more` are other arguments of `error`."""
         parts = error.parts
         said = {key: parts[key] for key in ("expected", "got", "hint")}
         self._node = node
-        return self.error(type(error), parts["what"], **said, **more)
+        return self.error(type(error), parts["what"], **(said | more))
 
     def _getitem(self, node: Any) -> Any:
         container, index = node.args
