@@ -240,6 +240,49 @@ def test_wrong_arguments_are_refused(exported, samples, options, message) -> Non
         tosaic.quantize(exported, samples, **options)
 
 
+class Halved(nn.Module):
+    """Computes with floats in the body of a loop alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def goes_on(i: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+            return i < 3
+
+        def body(i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, y * 0.5
+
+        start = torch.zeros((), dtype=torch.int64)
+        return torch._higher_order_ops.while_loop(goes_on, body, (start, x))[1]
+
+
+def test_a_program_of_which_nothing_is_quantized_is_lowered_with_its_floats() -> None:
+    x = torch.randn(2, 4)
+    exported = torch.export.export(Halved(), (x,))
+    with pytest.raises(tosaic.InvalidGraph, match="nothing of the program is quantized") as refused:
+        tosaic.quantize(exported, [(x,)], progress=False)
+    assert "bodies of control flow with floats" in str(refused.value)
+    assert "tosaic.lower(program, unsupported='split', claimants=['TOSA-1.0+FP'])" in str(refused.value)
+    assert "export_model(.., quantize=False, claimants=['TOSA-1.0+FP'])" in str(refused.value)
+    program = tosaic.from_exported(exported)
+    lowered = tosaic.lower(program, unsupported="split", claimants=["TOSA-1.0+FP"])
+    np.testing.assert_array_equal(lowered.run(x), (x / 8).numpy())
+    options = {"quantize": False, "claimants": ["TOSA-1.0+FP"], "verbose": 0, "samples": [(x,)]}
+    result = tosaic.export_model(Halved(), (x,), recipe="tosa-int8", **options)
+    np.testing.assert_array_equal(result.run(x), (x / 8).numpy())
+
+
+def test_a_program_of_integers_is_refused_and_lowers_as_it_is() -> None:
+    class Counted(nn.Module):
+        def forward(self, x):
+            return x * 3 + 1
+
+    x = torch.arange(8, dtype=torch.int32)
+    exported = torch.export.export(Counted(), (x,))
+    with pytest.raises(tosaic.InvalidGraph, match=r"nothing of the program.*Lower it as it is"):
+        tosaic.quantize(exported, [(x,)], progress=False)
+    found = tosaic.lower(exported, target="TOSA-1.0+INT").run(x)
+    np.testing.assert_array_equal(found, (x * 3 + 1).numpy())
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_an_operand_of_a_quantized_node_stays_float_if_a_rule_says_so(name) -> None:
     class Product(nn.Module):

@@ -240,6 +240,25 @@ class Counter(nn.Module):
         return y
 
 
+class Counted(nn.Module):
+    """Computes with integers alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 3 + 1).clamp(max=20)
+
+
+@pytest.mark.parametrize("recipe", ["tosa-int8", "tosa-int16x8", "ethos-u55", "neutron+cortex-m"])
+def test_a_program_of_integers_is_not_quantized(recipe: str) -> None:
+    x = torch.arange(8, dtype=torch.int32).reshape(2, 4)
+    result = flow(Counted(), (x,), recipe=recipe, samples=[(x,)])
+    assert result.quantized is None
+    assert "nothing is quantized: the program has no floats" in result.notes
+    assert {each.name: each.db for each in result.checks} == dict.fromkeys(
+        ("import", "lower", "accuracy"), float("inf")
+    )
+    np.testing.assert_array_equal(result.run(x.numpy()), Counted()(x).numpy())
+
+
 def test_each_sample_begins_with_the_initial_states(tmp_path: Path) -> None:
     model = seeded(Counter)
     samples = [(torch.randn(1, 4),) for _ in range(4)]

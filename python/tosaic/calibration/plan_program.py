@@ -16,6 +16,7 @@ from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.annotation.states import share_states
+from tosaic.dtypes import is_float
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -273,6 +274,13 @@ def _require_consistent(planned: PlannedProgram) -> None:
 
 
 def _nothing_quantized(planned: PlannedProgram) -> Exception:
+    if any(is_float(each.dtype) for each in planned.graph.values):
+        hint = (
+            "Lower the program of floats in its place: tosaic.lower(program, unsupported='split', "
+            "claimants=['TOSA-1.0+FP']), or export_model(.., quantize=False, claimants=['TOSA-1.0+FP'])"
+        )
+    else:
+        hint = "Lower it as it is: a program without floats needs no quantization"
     reasons = sorted(set(planned.left_float.values()))
     return _core.make_error(
         _core.InvalidGraph,
@@ -280,4 +288,5 @@ def _nothing_quantized(planned: PlannedProgram) -> Exception:
         what="nothing of the program is quantized",
         expected="a call with floats that the configuration selects",
         got="; ".join(reasons) if reasons else "no call to which a rule of the configuration gives qparams",
+        hint=hint,
     )

@@ -200,6 +200,8 @@ class Flow:
         if stages:
             made = self._run_stage(stages[0], self._quantizable())
             context.set_quantized(made, made if isinstance(made, Program) else self._imported(made))
+        elif recipe.config is not None and not any(is_float(each.dtype) for each in program.graph.values):
+            context.note("nothing is quantized: the program has no floats")
         elif recipe.config is not None:
             quantized = quantize(
                 self._quantizable(),
