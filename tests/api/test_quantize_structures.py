@@ -860,6 +860,43 @@ def test_similarities_are_integers_through_both_doors(name: str, bits: int) -> N
         np.testing.assert_array_equal(run.outputs, lowered.run(*samples[0]))
 
 
+def with_similarity(*others: Any) -> Any:
+    return lambda x, y: (torch.cosine_similarity(x, y, -1), *(other(x) for other in others))
+
+
+BESIDE_SIMILARITIES = {
+    "a normalized row": with_similarity(lambda x: nn.functional.normalize(x, dim=-1)),
+    "a length": with_similarity(lambda x: x.norm(dim=-1, keepdim=True)),
+    "both": with_similarity(
+        lambda x: nn.functional.normalize(x, dim=-1), lambda x: 2 * x.norm(dim=-1, keepdim=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_SIMILARITIES)
+def test_a_length_that_others_read_too_leaves_a_similarity_as_exact_as_alone(name: str) -> None:
+    function = BESIDE_SIMILARITIES[name]
+    generator = torch.Generator().manual_seed(5)
+    samples = [tuple(torch.randn(3, 16, generator=generator) for _ in range(2)) for _ in range(8)]
+    alone = torch.export.export(FunctionModule(with_similarity()).eval(), samples[0])
+    wanted = tosaic.lower(tosaic.quantize(alone, samples, progress=False), target="TOSA-1.0+INT")
+    exported = torch.export.export(FunctionModule(function).eval(), samples[0])
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+    for sample in samples:
+        prepared(*sample)
+    for quantized in (
+        tosaic.quantize(exported, samples, progress=False),
+        torch.export.export(convert_pt2e(prepared), samples[0]),
+    ):
+        lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+        assert tosaic.compare(quantized, lowered, samples[0]).ok
+        found = lowered.run(*samples[0])
+        np.testing.assert_allclose(found[0], wanted.run(*samples[0])[0], atol=wanted.outputs[0].qparams.scale)
+        for each, exact in zip(found, function(*samples[0]), strict=True):
+            assert sqnr_db(each, exact) > 25
+        assert run_reference_model(lowered, *samples[0]).ok
+
+
 class Bounded(nn.Module):
     """An input, or the result of a pool, that is bounded, and then read by a layer."""
 

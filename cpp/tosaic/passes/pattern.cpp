@@ -82,10 +82,14 @@ bool is_closed(const Graph& graph, const Match& found, ValueId result) {
   const auto is_inside = [&](NodeId user) {
     return std::ranges::find(found.nodes, user) != found.nodes.end();
   };
+  const auto is_reduced = [&](ValueId made) {
+    return found.axes && num_elements(graph.type(made).shape) < num_elements(graph.type(result).shape);
+  };
   return std::ranges::all_of(found.nodes, [&](NodeId id) {
     const ValueId made = graph.result(graph.node(id));
     if (graph.type(made).dtype != DType::kF32) return false;
-    return made == result || (std::ranges::all_of(graph.users(made), is_inside) && !graph.is_output(made));
+    if (made == result || is_reduced(made)) return true;
+    return std::ranges::all_of(graph.users(made), is_inside) && !graph.is_output(made);
   });
 }
 

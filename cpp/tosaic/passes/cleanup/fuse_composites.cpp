@@ -24,8 +24,9 @@
 // A norm may divide x while it reduces x after an expand, as cosine_similarity does with operands that
 // broadcast. The composite then reduces x itself, and its result is expanded.
 //
-// Conditions: no value inside of the expression has another reader or is quantized, all values are f32, and
-// the reductions retain their axes. A norm over axes that are not the last ones gets permutes around it.
+// Conditions: no value inside of the expression is quantized, all values are f32, and the reductions retain
+// their axes. Only what is reduced, such as the length of a row, may have other readers, which still read it.
+// A norm over axes that are not the last ones gets permutes around it.
 //
 // In floats, the composite rounds as its expansion does, so results are within the tolerance of the kernels.
 // exp(x) / sum(exp(x)) without a maximum is fused only if x is known to be so small that nothing overflows.
