@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
+from tosaic.reference_model import run_reference_model  # noqa: E402
 
 LARGEST = 3.4028234663852886e38
 MASKED: dict[str, Callable[..., Any]] = {
@@ -110,6 +111,43 @@ def test_an_operand_that_would_lose_its_bits_is_named() -> None:
     message = str(refused.value)
     assert re.search(r"one unit for all operands leaves \d+ of the 255 steps of operand 'linear", message)
     assert re.search(r"node 'masked_fill', test_shared_units.py:\d+", message)
+
+
+NORMS: dict[str, Callable[..., Any]] = {
+    "layer norm": lambda y: nn.functional.layer_norm(y, (8,)),
+    "weighted layer norm": lambda y: nn.functional.layer_norm(y, (6, 8), torch.full((6, 8), 3.0)),
+    "rms norm": lambda y: nn.functional.rms_norm(y, (8,), eps=1e-6),
+    "group norm": lambda y: nn.functional.group_norm(y, 3, eps=1e-5),
+}
+
+
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
+@pytest.mark.parametrize("name", NORMS)
+def test_an_addend_that_a_norm_does_not_notice_may_vanish_in_the_unit_of_the_sum(
+    name: str, door: str
+) -> None:
+    """The layer scale of a residual block begins with 1e-6, and a norm reads the sum with 32 bits."""
+
+    def block(net: Any, x: Any, m: Any, c: float) -> Any:
+        y = nn.functional.layer_norm(x, (8,))
+        return NORMS[name](y + torch.full((8,), c) * net.linear(y))
+
+    for number in (1e-6, 1e-9):
+        net = Net(block, number)
+        program = by_door(door, net, tosaic.QConfig.int8())
+        lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+        assert tosaic.compare(program, lowered, [sample(100)]).ok
+        assert ratio(net(*sample(100)).detach().numpy(), lowered.run(*sample(100))) > 25
+    assert run_reference_model(lowered, *sample(100)).ok
+
+
+def test_an_addend_that_a_norm_of_tiny_rows_notices_is_named() -> None:
+    def block(net: Any, x: Any, m: Any, c: float) -> Any:
+        y = nn.functional.layer_norm(x, (8,))
+        return nn.functional.layer_norm(y + torch.full((8,), c) * net.linear(y), (8,), eps=1e-20)
+
+    with pytest.raises(tosaic.UnsupportedOp, match="one unit for all operands"):
+        tosaic.lower(quantized(Net(block, 1e-9)), target="TOSA-1.0+INT")
 
 
 LOWEST: dict[str, Callable[..., Any]] = {

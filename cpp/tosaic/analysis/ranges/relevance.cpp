@@ -437,6 +437,31 @@ double of_addend_of_matmul(const Site& s, std::size_t i) {
 double of_bias(const Site&, std::size_t i) { return i == 2 ? 1 : kInf; }
 double of_exponent(const Site& s, std::size_t) { return std::max(1.0, s.wanted.high + 1); }
 
+// Of x / sqrt(variance + eps), which changes by 1 / sqrt(eps) at most for each element of x, by as much for their mean,
+// and for the root by sqrt(n) times as much, where n elements are reduced.
+double of_norm(const Site& s, std::size_t i, double eps, double reduced) {
+  if (i != 0 || !(eps > 0)) return kInf;
+  const std::span<const ValueId> operands = s.graph.operands(s.node);
+  const bool is_weighted = operands.size() > 1 && operands[1].valid();
+  const double weight = is_weighted ? magnitude(s.range(1).bounds).high : 1;
+  return weight * (2 + std::sqrt(reduced)) / std::sqrt(eps);
+}
+double of_trailing_norm(const Site& s, std::size_t i) {
+  const auto& attrs = Graph::attrs<NormAttrs>(s.node);
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  double reduced = 1;
+  for (std::int64_t axis = std::max<std::int64_t>(0, rank - attrs.normalized_rank); axis < rank; ++axis)
+    reduced *= static_cast<double>(shape[static_cast<std::size_t>(axis)]);
+  return of_norm(s, i, attrs.eps.value_or(0), reduced);
+}
+double of_group_norm(const Site& s, std::size_t i) {
+  const auto& attrs = Graph::attrs<GroupNormAttrs>(s.node);
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  if (shape.empty() || shape[0] == 0) return kInf;
+  return of_norm(s, i, attrs.eps, static_cast<double>(num_elements(shape) / shape[0] / attrs.groups));
+}
+
 const RuleTable<Slope>& slopes() {
   static constexpr RuleTable<Slope>::Row kRows[] = {
       {Op::kCat, one},
@@ -477,6 +502,9 @@ const RuleTable<Slope>& slopes() {
       {Op::kLogSoftmax, two},
       {Op::kExp, of_exponent},
       {Op::kExpm1, of_exponent},
+      {Op::kLayerNorm, of_trailing_norm},
+      {Op::kRmsNorm, of_trailing_norm},
+      {Op::kGroupNorm, of_group_norm},
       {Op::kAdaptiveMaxPool, one},
       {Op::kAddmm, of_addend_of_matmul},
       {Op::kBaddbmm, of_addend_of_matmul},
@@ -487,6 +515,7 @@ const RuleTable<Slope>& slopes() {
   return table;
 }
 
+constexpr OpTable<bool> kNorms = {{Op::kLayerNorm, true}, {Op::kRmsNorm, true}, {Op::kGroupNorm, true}};
 bool reads_rows(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
 
 const RuleTable<Rule>& rules() {
@@ -647,7 +676,8 @@ RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   const bool of_samples = !levels_.empty();
   const Site site{graph_,    ranges_, reader, wanted.bounds, of_samples ? kUnnoticed * wanted.step : 0,
                   of_samples};
-  const double finest = step_of(site, operand, wanted.finest);
+  // Only rows of nearly equal elements notice as small a change as the slope of a norm says.
+  const double finest = kNorms.contains(reader.op) ? 0 : step_of(site, operand, wanted.finest);
   return {bounds_of(site, operand), step_of(site, operand, wanted.step), finest > 0 ? finest : kInf,
           wanted.by_row || reads_rows(reader.op)};
 }
