@@ -17,6 +17,7 @@ import tosaic
 
 torch = pytest.importorskip("torch")
 
+import torch.utils._pytree as pytree  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 from tosaic.reference_model import run_reference_model  # noqa: E402
@@ -111,6 +112,58 @@ def test_an_operand_that_would_lose_its_bits_is_named() -> None:
     message = str(refused.value)
     assert re.search(r"one unit for all operands leaves \d+ of the 255 steps of operand 'linear", message)
     assert re.search(r"node 'masked_fill', test_shared_units.py:\d+", message)
+
+
+def test_a_refused_number_that_hides_names_its_way_out() -> None:
+    def both(net: Any, x: Any, m: Any, c: float) -> Any:
+        return net.linear(x).masked_fill(m, c).sort(1)[0]
+
+    with pytest.raises(tosaic.UnsupportedOp, match=r"about ten times their largest is enough"):
+        tosaic.lower(quantized(Net(both, -1e9)), target="TOSA-1.0+INT")
+    net = Net(both, -40.0)
+    lowered = tosaic.lower(quantized(net), target="TOSA-1.0+INT")
+    assert ratio(net(*sample(100)).detach().numpy(), lowered.run(*sample(100))) > 25
+
+
+BEST: dict[str, Callable[..., Any]] = {
+    "the best of a choice": lambda y, m, c: y.masked_fill(m, c).flatten(1).topk(3),
+    "the place of the largest": lambda y, m, c: y.masked_fill(m, c).argmax(1),
+    "the order of all": lambda y, m, c: y.masked_fill(m, c).argsort(dim=1, stable=True),
+    "the best of a sum": lambda y, m, c: (y + torch.tensor([0.0] + 5 * [c])[:, None]).flatten(1).topk(3),
+    "the best of elements that are written": lambda y, m, c: (
+        y.index_fill(2, torch.tensor([0, 3]), c).flatten(1).topk(3)
+    ),
+    "the best beside others": lambda y, m, c: torch.cat([y, torch.full((2, 6, 1), c)], 2).flatten(1).topk(3),
+}
+
+
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
+@pytest.mark.parametrize("name", BEST)
+def test_a_number_that_hides_from_a_choice_of_the_best_takes_no_bits(name: str, door: str) -> None:
+    def chosen(net: Any, x: Any, m: Any, c: float) -> Any:
+        return BEST[name](net.linear(x), m, c)
+
+    for number in (-1e9, torch.finfo(torch.float32).min):
+        program = by_door(door, Net(chosen, number), tosaic.QConfig.int8())
+        lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+        quantized_program = tosaic.from_exported(program) if door == "Quantizer" else program
+        for i in range(100, 104):
+            found, wanted = (
+                pytree.tree_leaves(each.run(*sample(i))) for each in (lowered, quantized_program)
+            )
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
+        assert tosaic.compare(program, lowered, [sample(100)]).ok
+    assert run_reference_model(lowered, *sample(100)).ok
+
+
+def test_numbers_that_hide_by_different_amounts_keep_their_order() -> None:
+    def chosen(net: Any, x: Any, m: Any, c: float) -> Any:
+        y = net.linear(x).masked_fill(m, c)
+        return torch.cat([y, torch.full((2, 6, 1), 2 * c)], 2).argsort(dim=2, stable=True)
+
+    with pytest.raises(tosaic.UnsupportedOp, match="one unit for all operands"):
+        tosaic.lower(quantized(Net(chosen, -1e9)), target="TOSA-1.0+INT")
 
 
 NORMS: dict[str, Callable[..., Any]] = {

@@ -245,7 +245,8 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
   }
   throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
                       " of the " + std::to_string(x.range.high - x.range.low) + " steps of operand '" +
-                      node.graph().value(node.operand(i)).name + "'");
+                      node.graph().value(node.operand(i)).name +
+                      "'; if a larger number only hides others, about ten times their largest is enough");
 }
 
 void RuleContext::require_fine_results(double unit) const {

@@ -16,6 +16,14 @@
 // Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
 // stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
 // then equal. bound-masks has the form for it.
+//
+// A number that hides from a choice of the best becomes minus infinity, for which that arithmetic has a form:
+//
+//   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -inf, %x)
+//   %i = argsort(%m)                             %i = argsort(%m)
+//
+// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and those below all
+// others stay below them.
 
 #include <algorithm>
 #include <cmath>
@@ -60,6 +68,13 @@ constexpr OpTable<bool> kAddsBias = {
 constexpr OpTable<bool> kChooses = {{Op::kWhere, true},   {Op::kCat, true},     {Op::kStack, true},
                                     {Op::kScatter, true}, {Op::kMinimum, true}, {Op::kMaximum, true}};
 constexpr int kDeepest = 8;  // operators that hides_by_infinity() looks through
+// Operators that only the order of their operand matters to, and that take minus infinity as integers.
+constexpr OpTable<bool> kReadsOrder = {{Op::kArgsort, true}, {Op::kArgmax, true}, {Op::kCumargmax, true}};
+constexpr double kHides = 0x1p12;  // times the others; a smaller number leaves the others enough bits
+// Operators that put elements of several operands into one result.
+constexpr OpTable<bool> kPlaces = {{Op::kWhere, true},   {Op::kCat, true},      {Op::kStack, true},
+                                   {Op::kScatter, true}, {Op::kIndexPut, true}, {Op::kSliceScatter, true}};
+constexpr Numbers kNone{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
 // False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed biases: no
@@ -103,6 +118,8 @@ class Bounds {
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
       if (!is_constant && !takes_clamp(node.op)) continue;
+      if (bounds == Numbers::all() && is_constant && integers == nullptr)
+        if (ConstantRef hiding = hidden_by_infinity(node, i)) constants.emplace_back(i, hiding);
       if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
       if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
@@ -147,10 +164,14 @@ class Bounds {
   static ConstantRef bounded_constant(const Value& value, const Numbers& bounds) {
     if (!value.constant || !value.constant->storage.bound()) return nullptr;
     const Constant& constant = *value.constant;
+    return bounded(constant, elements_of(constant), bounds);
+  }
+
+  static std::vector<double> elements_of(const Constant& constant) {
     const Elements elements(constant);
     std::vector<double> out(elements.size());
     for (std::size_t k = 0; k < out.size(); ++k) out[k] = elements.as_double(k);
-    return bounded(constant, std::move(out), bounds);
+    return out;
   }
 
   // The same for the floats that a dequantize node makes of a constant of integers. The new constant has floats, so
@@ -200,6 +221,83 @@ class Bounds {
     if (bounds.low > bounds.high || !is_far(least, bounds) || !(least < bounds.low)) return false;
     if (relevant.by_row && !hides_by_infinity(graph_.operands(node)[0], bounds.low)) return false;
     clamp.min = bounds.low;
+    return true;
+  }
+
+  // ---- numbers that hide from a choice of the best ----
+
+  // Numbers of one value: those that hide, which are equal, and the bounds of all others.
+  struct Hidden {
+    double number;
+    Numbers others;
+    [[nodiscard]] bool is_far() const { return number < others.low && -number > kHides * size_of(others); }
+  };
+
+  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise.
+  [[nodiscard]] ConstantRef hidden_by_infinity(const Node& node, std::size_t i) const {
+    const Constant& constant = *graph_.value(graph_.operands(node)[i]).constant;
+    const std::span<const ValueId> operands = graph_.operands(node);
+    const bool is_beside_data = std::ranges::any_of(operands, [&](ValueId id) {
+      return id.valid() && is_float_or_quantized(id) && graph_.value(id).kind != ValueKind::kConstant;
+    });
+    if (!constant.storage.bound() || !is_beside_data) return nullptr;
+    if (node.op != Op::kAdd && !kPlaces.contains(node.op)) return nullptr;
+    std::vector<double> numbers = elements_of(constant);
+    const double least = numbers.empty() ? 0 : *std::ranges::min_element(numbers);
+    Hidden hidden{least, kNone};
+    for (const double x : numbers)
+      if (x != least) hidden.others = united(hidden.others, Numbers::only(x));
+    const bool is_number = std::ranges::none_of(numbers, [](double x) { return std::isnan(x); });
+    if (!is_number || !(least < 0) || !std::isfinite(least) || !goes_unnoticed(node, i, hidden, 0))
+      return nullptr;
+    for (double& x : numbers)
+      if (x == least) x = -std::numeric_limits<double>::infinity();
+    return make_constant(constant.name, DType::kF32, constant.shape, numbers);
+  }
+
+  // True if minus infinity in place of the hidden numbers of operand i changes no result that is read.
+  [[nodiscard]] bool goes_unnoticed(const Node& node, std::size_t i, Hidden hidden, int depth) const {
+    if (kReadsOrder.contains(node.op)) return true;
+    if (node.op == Op::kQuantize) return saturates(Graph::attrs<QuantizeAttrs>(node), hidden.number);
+    if (depth > kDeepest || node.result_count != 1 || !node.regions.empty()) return false;
+    const std::span<const ValueId> operands = graph_.operands(node);
+    if (node.op == Op::kAdd) {
+      const Numbers other = ranges_.of(operands[1 - i]).bounds;
+      // f32 rounds the sum of the number and less than half of its last bit to the number.
+      const bool absorbs = magnitude(other).high < std::ldexp(-hidden.number, -25);
+      if (!absorbs || *node.attrs != default_attrs(node.op)) return false;
+      hidden.others = hidden.others.low > hidden.others.high ? hidden.others : sum(hidden.others, other);
+    } else if (kPlaces.contains(node.op)) {
+      if (node.op == Op::kIndexPut && Graph::attrs<IndexPutAttrs>(node).accumulate) return false;
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        if (k != i && operands[k].valid() && is_float_or_quantized(operands[k]))
+          hidden.others = united(hidden.others, ranges_.of(operands[k]).bounds);
+    } else if (i != 0 || node.op == Op::kCast || !info(node.op).has(kElementsOfInput)) {
+      return false;
+    }
+    if (!hidden.is_far()) return false;
+    const ValueId result = graph_.result(node);
+    if (const QParamsRef& qparams = graph_.type(result).qparams) return saturates(*qparams, hidden.number);
+    if (graph_.is_output(result)) return false;
+    return std::ranges::all_of(graph_.users(result), [&](NodeId id) {
+      const Node& user = graph_.node(id);
+      const std::span<const ValueId> read = graph_.operands(user);
+      for (std::size_t k = 0; k < read.size(); ++k)
+        if (read[k] == result && !goes_unnoticed(user, k, hidden, depth + 1)) return false;
+      return true;
+    });
+  }
+
+  [[nodiscard]] bool is_float_or_quantized(ValueId id) const {
+    return is_float(graph_.type(id).dtype) || graph_.type(id).qparams != nullptr;
+  }
+
+  // True if the number becomes the least integer of each scale, as minus infinity does. QuantizeAttrs and QParams have
+  // the fields.
+  template <class Parameters>
+  static bool saturates(const Parameters& q, double number) {
+    for (std::size_t c = 0; c < q.scales.size(); ++c)
+      if (!(number < static_cast<double>(q.qmin - 1 - q.zero_points[c]) * q.scales[c])) return false;
     return true;
   }
 
