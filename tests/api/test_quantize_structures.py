@@ -826,6 +826,69 @@ def test_a_write_of_nothing_or_of_everything_has_the_integers_of_its_operand(how
     assert sqnr_db(lowered.run(*samples[0]), wanted) > 30
 
 
+def of_best(y: torch.Tensor) -> torch.Tensor:
+    """Hides all but the ten best of each row, as samplers of tokens do."""
+    return y.masked_fill(y < y.topk(10)[0][:, -1:], INFINITE)
+
+
+SORTED = {
+    "a sort of what is hidden": lambda y: of_best(y).sort(descending=True)[0].softmax(-1),
+    "a sort of quotients": lambda y: (of_best(y) / 0.8).sort(descending=True)[0].softmax(-1),
+    "a sort of both": lambda y: (lambda v, i: (v.softmax(-1), i))(*(of_best(y) / 0.8).sort(descending=True)),
+    "msort": lambda y: torch.msort(of_best(y).T).T.softmax(-1),
+    "a sort": lambda y: y.sort(),
+    "the best of what is hidden": lambda y: of_best(y).topk(3),
+    "the best": lambda y: y.topk(3),
+    "the least": lambda y: y.topk(3, largest=False),
+}
+
+
+class OfLinear(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        torch.manual_seed(8)
+        self.linear, self.function = nn.Linear(8, 16), function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self.linear(x))
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_sorted_numbers_are_integers_as_their_operand_is_through_both_doors(name: str) -> None:
+    module = OfLinear(SORTED[name]).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(3)
+    samples = [(torch.randn(4, 8, generator=generator),) for _ in range(16)]
+    exported = torch.export.export(module, samples[0])
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+    for sample in samples:
+        prepared(*sample)
+    for quantized in (
+        tosaic.quantize(exported, samples, progress=False),
+        tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0])),
+    ):
+        lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+        assert not any(value.dtype == "f32" for value in lowered.graph.values)
+        for sample in samples[:4]:
+            for found, wanted, exact in zip(
+                *map(leaves, (lowered.run(*sample), quantized.run(*sample), module(*sample))), strict=True
+            ):
+                assert np.abs(found - wanted).max() <= 1.01 / 256
+                if found.dtype == np.float32:
+                    assert is_within_db(found, exact, 25)
+        assert tosaic.compare(quantized, lowered, samples[0]).ok
+        assert run_reference_model(lowered, *samples[0]).ok
+
+
+def test_the_best_are_compared_with_all_in_their_own_integers() -> None:
+    """A threshold with another scale would hide the number that it is."""
+    module = OfLinear(lambda y: y >= y.topk(4)[0][:, -1:]).eval()
+    samples = [(torch.randn(4, 8, generator=torch.Generator().manual_seed(i)),) for i in range(16)]
+    quantized = tosaic.quantize(torch.export.export(module, samples[0]), samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for sample in samples:
+        assert lowered.run(*sample).sum(-1).min() >= 4
+
+
 SIMILARITIES = {
     "rows": (lambda x, y: torch.cosine_similarity(x, y, -1), (3, 4, 16)),
     "channels": (lambda x, y: torch.cosine_similarity(x, y, 1), (2, 16, 3)),

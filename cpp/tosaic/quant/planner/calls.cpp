@@ -60,7 +60,27 @@ void Planner::read_calls() {
     if (owner.main == nullptr || behaviour >= owner.behaviour)
       owner.main = &each, owner.behaviour = behaviour;
   }
-  if (!input_.every_operator) read_units(by_name);
+  if (input_.every_operator) return;
+  for (Call& c : calls_)
+    if (const Node* const moved = sorted_elements(c)) {
+      const bool has_all =
+          graph_.type(graph_.result(*c.main)).shape == graph_.type(graph_.operands(*c.main)[0]).shape;
+      c.behaviour = has_all ? Behaviour::kMovement : Behaviour::kSelection;
+      c.main = moved, c.sorts = true;
+    }
+  read_units(by_name);
+}
+
+// The gather of a call that moves elements into their order, as sort and topk do; null for other calls.
+const Node* Planner::sorted_elements(const Call& c) const {
+  if (c.main == nullptr || c.main->op != Op::kArgsort) return nullptr;
+  const ValueId from = graph_.operands(*c.main)[0], positions = graph_.result(*c.main);
+  const auto moves = [&](const Node* each) {
+    return each->op == Op::kGather && graph_.operands(*each)[0] == from &&
+           graph_.operands(*each)[1] == positions;
+  };
+  const auto found = std::ranges::find_if(c.nodes, moves);
+  return found == c.nodes.end() ? nullptr : *found;
 }
 
 Behaviour Planner::node_behaviour(const Node& node) {
@@ -228,7 +248,9 @@ Large Planner::large_numbers(const Call& c) {
   for (const NodeIndex p : c.operands)
     if (c.main == nullptr || !divides(*c.main)) out = out.with(call(p).large);
   if (out && c.main != nullptr) {
-    if (c.main->op == Op::kAbs)
+    if (c.sorts)
+      out = without_hidden(out, c);
+    else if (c.main->op == Op::kAbs)
       out = {false, true};
     else if (may_turn(*c.main))
       out = out.with(out.negated());
@@ -290,6 +312,13 @@ Large Planner::without_bounded(Large numbers, const Call& c) {
   has_floor = has_floor && !bounds.low;
   has_ceiling = has_ceiling && !bounds.high;
   return {numbers.low && !has_floor, numbers.high && !has_ceiling};
+}
+
+// What hides is not among the best elements that a topk moves, as long as there are others.
+Large Planner::without_hidden(Large numbers, const Call& c) const {
+  if (c.behaviour != Behaviour::kSelection) return numbers;
+  const bool has_largest = Graph::attrs<SortAttrs>(*graph_.producer(graph_.operands(*c.main)[1])).descending;
+  return {numbers.low && !has_largest, numbers.high && has_largest};
 }
 
 // What a product of matrices is added to, such as the mask of attention; invalid for other calls.

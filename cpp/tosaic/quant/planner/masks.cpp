@@ -55,9 +55,14 @@ bool Planner::is_plain(NodeIndex i) {
 }
 
 // True if nothing but softmaxes reads the result, behind movement and arithmetic, or if it is the mask of
-// attentions.
+// attentions. The positions of a sort do not count.
 bool Planner::is_of_softmax(NodeIndex i) {
-  const auto& users = node(i).users;
+  std::vector<NodeIndex> users = node(i).users;
+  if (call(i).sorts)
+    std::erase_if(users, [&](NodeIndex user) {
+      const bool is_unread = node(user).kind == CallKind::kCall && node(user).users.empty();
+      return value(user).valid() ? !is_float_value(user) : is_unread;
+    });
   return !users.empty() && std::ranges::all_of(users, [&](NodeIndex user) {
     const Call& u = call(user);
     if (node(user).kind != CallKind::kCall || u.main == nullptr) return false;

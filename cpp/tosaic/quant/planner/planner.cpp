@@ -82,8 +82,11 @@ void Planner::decide(NodeIndex i) {
     return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
   }
   if (has_doubles(i)) return leave(i, Rounding::kFloat, "torch quantizes no float64");
-  if (passes_through(i)) return;
   const Precision* p = precision(i);
+  if (passes_through(i)) {
+    if (c.sorts && p != nullptr && accepts(i)) round_operands(i, *p);  // the positions follow from integers
+    return;
+  }
   if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
   if (c.behaviour == Behaviour::kFloatOnly)
     return leave(i, Rounding::kFloat, "the operator has no integer form");
@@ -148,6 +151,9 @@ bool Planner::passes_through(NodeIndex i) {
   // An extremum keeps large numbers out of its result, and a pad brings them in.
   if (bool(call(base).large) != bool(c.large)) return false;
   if (value(i).valid() && !is_float_value(i)) return true;
+  // The best of a topk, of which the call has another scale than its operand.
+  if (is_result_of_tuple(i) && call(base).sorts && call(base).rounding != Rounding::kTransparent)
+    return false;
   c.rounding = Rounding::kTransparent;
   c.base = base;
   return true;

@@ -62,6 +62,7 @@ struct Call {
   Dependence dependence = Dependence::kNothing;
   Rounding rounding = Rounding::kNone;
   Large large;
+  bool sorts = false;              // moves elements into their order, and perhaps returns the positions
   bool within = false;             // inside a recognised unit
   bool wide = false;               // of a residual stream that norms read
   bool whole = false;              // holds whole numbers
@@ -96,6 +97,7 @@ class Planner {
   [[nodiscard]] ValueId value(NodeIndex i) const { return input_.values[i.index()]; }
   void read_calls();
   [[nodiscard]] static Behaviour node_behaviour(const Node& node);
+  [[nodiscard]] const Node* sorted_elements(const Call& c) const;
   void read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name);
   [[nodiscard]] bool is_float_value(NodeIndex i) const;
   [[nodiscard]] static bool is_float(DType dtype);
@@ -113,6 +115,7 @@ class Planner {
   [[nodiscard]] bool may_turn(const Node& node) const;
   Large large_numbers_of(const Call& c, const Node& node);
   [[nodiscard]] Large without_bounded(Large numbers, const Call& c);
+  [[nodiscard]] Large without_hidden(Large numbers, const Call& c) const;
   [[nodiscard]] ValueId addend_of(const Call& c) const;
   [[nodiscard]] static bool divides(const Node& node) { return node.op == Op::kDiv || node.op == Op::kPow; }
   [[nodiscard]] static double scalar_of(const Scalar& scalar);
