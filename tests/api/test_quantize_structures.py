@@ -889,6 +889,19 @@ def test_the_best_are_compared_with_all_in_their_own_integers() -> None:
         assert lowered.run(*sample).sum(-1).min() >= 4
 
 
+def test_numbers_of_a_tuple_are_whole_only_if_they_were_before() -> None:
+    """Numbers that are taken for whole ones get a power of two as their scale."""
+    samples = [(torch.randn(4, 8, generator=torch.Generator().manual_seed(i)),) for i in range(16)]
+    for function, is_power in (
+        (lambda y: of_best(y).topk(3), False),
+        (lambda y: of_best(torch.round(8 * y)).topk(3), True),
+    ):
+        module = OfLinear(function).eval()
+        quantized = tosaic.quantize(torch.export.export(module, samples[0]), samples, progress=False)
+        exponent = np.log2(tosaic.lower(quantized, target="TOSA-1.0+INT").outputs[0].qparams.scale)
+        assert (exponent == np.rint(exponent)) == is_power
+
+
 SIMILARITIES = {
     "rows": (lambda x, y: torch.cosine_similarity(x, y, -1), (3, 4, 16)),
     "channels": (lambda x, y: torch.cosine_similarity(x, y, 1), (2, 16, 3)),

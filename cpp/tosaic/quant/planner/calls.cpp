@@ -168,7 +168,9 @@ bool Planner::has_counts(NodeIndex i) {
 // and ones.
 bool Planner::has_whole_numbers(const Call& c) {
   if (!c.nodes.empty() && kRoundToWholeNumbers.contains(c.nodes.back()->op)) return true;
-  const auto is_whole_operand = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
+  const auto is_whole_operand = [&](NodeIndex p) {
+    return (value(p).valid() && !is_float_value(p)) || call(p).whole;  // no value: a tuple
+  };
   return std::ranges::all_of(c.operands, is_whole_operand) &&
          std::ranges::all_of(c.nodes, [&](const Node* each) {
            return has_whole_results(*each) &&
