@@ -20,6 +20,16 @@ each_case = pytest.mark.parametrize(
 each_pass = pytest.mark.parametrize("name", PASSES)
 
 
+TARGETS = {"widen-halves": "TOSA-1.0+INT"}
+"""The targets of passes that do nothing for a target with all profiles."""
+
+
+def run_pass(name: str, graph: _core.Graph) -> _core.Graph:
+    if name not in TARGETS:
+        return _core.run_pass(name, graph)
+    return tosaic.Pipeline.default(TARGETS[name])[name].run(graph, target=TARGETS[name])
+
+
 def test_every_pass_has_a_golden_file_with_several_cases_and_every_golden_file_has_a_pass() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PASSES)
     assert all(len(read(name)) >= 3 for name in PASSES)
@@ -32,7 +42,7 @@ def test_option_update_golden_writes_the_golden_files(request: pytest.FixtureReq
         cases = []
         for case in read(name):
             before = _core.Graph.parse(case.before)
-            cases.append(Case(case.sentence, before.text(), _core.run_pass(name, before).text()))
+            cases.append(Case(case.sentence, before.text(), run_pass(name, before).text()))
         write(name, cases)
 
 
@@ -46,7 +56,7 @@ def test_updating_golden_files_is_refused_in_ci() -> None:
 def test_the_pass_does_what_the_sentence_says(name: str, case: Case) -> None:
     before = _core.Graph.parse(case.before)
     assert before.text() == case.before, "the graph before is not as it is printed"
-    assert _core.run_pass(name, before).text() == case.after
+    assert run_pass(name, before).text() == case.after
 
 
 @each_case
@@ -58,14 +68,14 @@ def test_the_graph_after_is_read_back_and_valid(name: str, case: Case) -> None:
 
 @each_case
 def test_the_pass_changes_nothing_the_second_time(name: str, case: Case) -> None:
-    after = _core.run_pass(name, _core.Graph.parse(case.before))
-    assert _core.run_pass(name, after) is after
+    after = run_pass(name, _core.Graph.parse(case.before))
+    assert run_pass(name, after) is after
 
 
 @each_case
 def test_the_pass_does_not_change_results(name: str, case: Case) -> None:
     before = _core.Graph.parse(case.before)
-    after = _core.run_pass(name, before)
+    after = run_pass(name, before)
     inputs = random_inputs(before)
     users = [port for port in after.inputs if port.kind != "state"]
     given = [inputs[place] for place in caller_inputs(users)]

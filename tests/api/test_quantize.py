@@ -444,9 +444,12 @@ def test_a_tool_changes_a_weight_only_for_its_call_also_in_torch(tool: str, make
     exported = torch.export.export(make().to(dtype).eval(), samples[0])
     quantized = tosaic.quantize(exported, samples, tools=[tool], progress=False)
     again = tosaic.from_exported(quantized.to_exported())
+    # Torch rounds halves in front of each quantize call, and what it returns.
+    units = {torch.float32: 0.0, torch.float16: 1.5, torch.bfloat16: 3.0}
+    unit = units[dtype] * quantized.outputs[0].qparams.scale
     for sample in samples:
         for found, wanted in zip(arrays_of(again, sample), arrays_of(quantized, sample), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=unit)
 
 
 def arrays_of(program: Any, sample: Any) -> list[Any]:

@@ -311,7 +311,7 @@ def with_entry(data: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         ("inputs.0.shape", [10**30], "integer of at most 64 bits"),
         ("inputs.0.order", [1], "a permutation of 1 axes"),
         ("inputs.0.source", "f64", "inputs.0..source is damaged|inputs\\[0\\].source is damaged"),
-        ("inputs.0.source", "f32", "f32 with qparams, or an integer"),
+        ("inputs.0.source", "f32", "f32, f16 or bf16 with qparams, or an integer"),
         ("inputs.0.range", [0], "two integers in order"),
         ("inputs.0.physical", 1, "expected true or false, got 1"),
         ("inputs.0.path", None, "expected a string, got None"),

@@ -344,6 +344,6 @@ def test_scatter_refuses_indices_that_repeat_or_do_not_exist(index: list[list[in
     rows, new = np.zeros((2, 3, 1), np.float32), np.ones((2, 2, 1), np.float32)
     with pytest.raises(tosaic.InvalidGraph) as error:
         session.run([rows, np.array(index, np.int32), new])
-    assert str(error.value) == f"{message} (node 'out')"
+    assert str(error.value).startswith(f"{message} (node 'out')")
     (out,) = session.run([rows, np.array([[0, 2], [2, 0]], np.int32), new])
     np.testing.assert_array_equal(out[:, :, 0], [[1, 0, 1], [1, 0, 1]])

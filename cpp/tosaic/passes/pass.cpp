@@ -76,7 +76,7 @@ std::vector<Pass> make_passes() {
        "Makes floats of f16 and bf16 between dequantize and quantize nodes f32.",
        {kExported},
        {},
-       outermost<widen_halves>},
+       widen_halves},
       {"fuse-composites",
        "Finds norms, softmaxes and activations that are spelled out in a quantized program.",
        {kExported, kQuantized},

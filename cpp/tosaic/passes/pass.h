@@ -106,8 +106,9 @@ struct Pass {
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
 // Makes floats of f16 and bf16 between dequantize and quantize nodes f32, with casts at the other readers.
-// Returns nothing if the graph quantizes or dequantizes no such float.
-[[nodiscard]] std::optional<Graph> widen_halves(const Graph& graph);
+// Returns nothing if the graph quantizes or dequantizes no such float, or if the target has profile FP: it then
+// computes with them as torch does.
+[[nodiscard]] std::optional<Graph> widen_halves(const Graph& graph, const PassOptions& options);
 // Moves quantization from quantize and dequantize nodes to qparams on values; stage exported -> quantized.
 // Returns nothing if the graph has no such node.
 [[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);

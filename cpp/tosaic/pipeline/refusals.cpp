@@ -92,6 +92,10 @@ std::vector<ErrorParts> empty_ports(const Graph& graph) {
   return found;
 }
 
+bool has_axis(const passes::PortQuantization& port) {
+  return std::ranges::any_of(port.found, [](const QParamsRef& each) { return each->axis.has_value(); });
+}
+
 // The inputs and outputs of floats, with the reasons why they do not become integers.
 std::vector<ErrorParts> float_ports(const Graph& graph) {
   std::vector<ErrorParts> found;
@@ -108,9 +112,10 @@ std::vector<ErrorParts> float_ports(const Graph& graph) {
     const bool is_state = input.kind == InputKind::kState;
     const std::string& obstacle = known.inputs[i].obstacle;
     add((is_state ? "the state " : "input ") + quoted(input.path), input.value,
-        !obstacle.empty() ? obstacle
-        : is_state        ? "it is not quantized as its new value is"
-                          : "its quantization differs from that of its new value");
+        !obstacle.empty()           ? obstacle
+        : has_axis(known.inputs[i]) ? "it has a scale for each channel, and boundaries have one"
+        : is_state                  ? "it is not quantized as its new value is"
+                                    : "its quantization differs from that of its new value");
   }
   for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
     const Output& output = graph.outputs()[i];

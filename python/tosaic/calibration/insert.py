@@ -16,7 +16,7 @@ from tosaic.visible import one_line
 __all__ = ["quantized_graph", "with_quantization"]
 
 _LOG = logging.getLogger(__name__)
-_LAST_PASS = "fold-qdq"
+_TARGET, _LAST_PASS = "TOSA-1.0+INT", "fold-qdq"
 
 
 def with_quantization(
@@ -94,9 +94,9 @@ def _readers(planned: PlannedProgram, slot: Edge, value: int) -> tuple[list[int]
 
 def quantized_graph(graph: _core.Graph) -> _core.Graph:
     """Returns a graph with quantize and dequantize nodes at stage ``quantized``, as lowering makes it."""
-    passes = Pipeline.default("TOSA-1.0+INT")
+    passes = Pipeline.default(_TARGET)
     for step in passes:
-        graph = passes[step.id].run(graph)
+        graph = passes[step.id].run(graph, target=_TARGET)
         if step.name == _LAST_PASS:
             break
     return graph

@@ -397,6 +397,7 @@ bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
     const Shape& own = graph.type(operand).shape;
     return own.size() + axis < shape.size() || own[own_axis(operand)] == 1;
   };
+  // open switch: of most operators nothing is known
   switch (node->op) {
     case Op::kArgsort:
       return static_cast<std::size_t>(Graph::attrs<SortAttrs>(*node).axis) == axis;

@@ -8,6 +8,8 @@
 //   %y: f16 = dequantize(%r)                %y.wide: f32 = dequantize(%r)
 //                                           %y: f16 = cast(%y.wide)
 //
+// A target with profile FP computes with f16 and bf16 as torch does; for it, nothing is widened.
+//
 // Every f16 and bf16 is an f32, so quantizing and dequantizing give the same numbers as before. Operators
 // between them no longer round their floats to 11 or 8 bits before the result is quantized.
 //
@@ -256,6 +258,9 @@ class Widening {
 
 }  // namespace
 
-std::optional<Graph> widen_halves(const Graph& graph) { return Widening(graph).run(); }
+std::optional<Graph> widen_halves(const Graph& graph, const PassOptions& options) {
+  if (options.target.has(target::Profile::kFp)) return std::nullopt;
+  return Widening(graph).run();
+}
 
 }  // namespace tosaic::passes

@@ -229,8 +229,8 @@ Large Planner::large_numbers(const Call& c) {
   if (const ValueId addend = addend_of(c); addend.valid()) {
     const NodeIndex producer = producer_among(c, addend);
     if (!producer.valid()) return constant_numbers(addend);
-    return value(producer).valid() ? call(producer).large.with(constant_numbers(value(producer)))
-                                   : call(producer).large;
+    const bool may_be_mask = c.main->op == Op::kBaddbmm && value(producer).valid();
+    return may_be_mask ? call(producer).large.with(constant_numbers(value(producer))) : call(producer).large;
   }
   switch (c.behaviour) {
     case Behaviour::kMovement:

@@ -1,6 +1,7 @@
 // planner: decides for each call, in the order of the graph, which of its tensors are rounded.
 #include <algorithm>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/quant/planner/planning.h"
 
@@ -209,10 +210,9 @@ void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   const auto is_count = [this](NodeIndex each) {
     return !is_float_value(each) && call(each).dependence != Dependence::kNothing;
   };
-  const auto is_linear = [](const Node* each) {
-    return rearranges(*each) || each->op == Op::kCast || each->op == Op::kAdd || each->op == Op::kSub ||
-           each->op == Op::kNeg || each->op == Op::kClamp;
-  };
+  static constexpr OpTable<bool> kLinear = {
+      {Op::kCast, true}, {Op::kAdd, true}, {Op::kSub, true}, {Op::kNeg, true}, {Op::kClamp, true}};
+  const auto is_linear = [](const Node* each) { return rearranges(*each) || kLinear.contains(each->op); };
   if (!std::ranges::all_of(call(i).nodes, is_linear)) rule = kWholeNumbers;
   for (const NodeIndex operand : call(i).operands) {
     const Call& c = call(operand);
