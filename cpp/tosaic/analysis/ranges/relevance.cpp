@@ -459,7 +459,8 @@ double of_group_norm(const Site& s, std::size_t i) {
   const auto& attrs = Graph::attrs<GroupNormAttrs>(s.node);
   const Shape& shape = s.graph.type(s.operand(0)).shape;
   if (shape.empty() || shape[0] == 0) return kInf;
-  return of_norm(s, i, attrs.eps, static_cast<double>(num_elements(shape) / shape[0] / attrs.groups));
+  const std::int64_t reduced = num_elements(shape) / shape[0] / attrs.groups;
+  return of_norm(s, i, attrs.eps, static_cast<double>(reduced));
 }
 
 const RuleTable<Slope>& slopes() {
