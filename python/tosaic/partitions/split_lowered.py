@@ -112,8 +112,8 @@ class SplitLowered(Preparable):
     def parts(self) -> tuple[Lowered | Program, ...]:
         """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
 
-        A group of Cortex-M or Neutron computes the integers of the device. What the device takes is the
-        ``source`` of the group, a program of tosaic's operators.
+        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. Those of Neutron
+        are not known. What the device takes is the ``source`` of the group, a program of tosaic's operators.
         """
         return self._parts
 
