@@ -232,3 +232,23 @@ def test_a_large_integer_saturates_what_it_multiplies() -> None:
     lowered = tosaic.lower(quantized, target=TARGET)
     x, m = calls[0][0].numpy(), np.array([[0, 1, 3, 500, 2**31 - 1], [-1, -7, -(2**31), 100000, 2]])
     np.testing.assert_array_equal(lowered.run(x, m), quantized.run(x, m))
+
+
+@pytest.mark.parametrize("function", [torch.abs, torch.relu, lambda v: v.clamp(-5, 70)])
+@pytest.mark.parametrize("target", [TARGET, "TOSA-1.0+INT+FP", "TOSA-1.0+INT+int16"])
+def test_functions_of_counts_need_no_table_of_16_bits(function: Any, target: str) -> None:
+    class Counts(nn.Module):
+        def forward(self, n: torch.Tensor, x: torch.Tensor) -> Any:
+            v = n.float()
+            return function(v), v - x
+
+    generator = torch.Generator().manual_seed(3)
+    calls = [
+        (torch.randint(-3000, 3000, (5, 2), generator=generator), torch.randn(5, 2, generator=generator))
+        for _ in range(4)
+    ]
+    quantized = tosaic.quantize(torch.export.export(Counts().eval(), calls[0]), calls, progress=False)
+    lowered = tosaic.lower(quantized, target=target)
+    for call in calls:
+        for found, wanted in zip(lowered.run(*call), quantized.run(*call), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1.01)

@@ -89,6 +89,9 @@ double table_error(const std::vector<std::int64_t>& entries, const std::vector<s
   return worst;
 }
 
+// A target without int16 has GATHER of 16 bits, but no TABLE.
+bool has_wide_tables(const IntegerBuilder& build) { return build.rules().wide_integers; }
+
 ValueId table_of_16_bits(IntegerBuilder& build, ValueId x, const std::vector<std::int64_t>& entries,
                          DType to) {
   const ValueId finer =
@@ -107,7 +110,7 @@ ValueId table_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Cons
       return build.bounded(x.id, x.range, *bounds);
     return build.emit(Op::kTosaTable, NoAttrs{}, {x.id, build.constant(DType::kI8, {kBytes}, entries)});
   }
-  if (f.dtype != DType::kI16) return gathered(build, position_of(build, x), f);
+  if (f.dtype != DType::kI16 || !has_wide_tables(build)) return gathered(build, position_of(build, x), f);
   std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * x is at a knot for an i8 x
   for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
   knots.push_back(entries.back());
@@ -124,7 +127,7 @@ ValueId table_of_words(IntegerBuilder& build, const ScaledInteger& x, const Cons
     if (const std::optional<ValueRange> bounds = as_bounds(at, x.range))
       return build.bounded(x.id, x.range, *bounds);
     const std::vector<std::int64_t> few = knots(entries);
-    if (slopes_fit(few) && table_error(few, entries, x.range) <= 1)
+    if (has_wide_tables(build) && slopes_fit(few) && table_error(few, entries, x.range) <= 1)
       return table_of_16_bits(build, x.id, few, DType::kI16);
   }
   return gathered(build, position_of(build, x), f);
