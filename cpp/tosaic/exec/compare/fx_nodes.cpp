@@ -112,10 +112,12 @@ void NodesOfFx::drop_carried(const Graph& graph, const FxNodes& fx) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     std::vector<const Node*>& nodes = nodes_[i];
     std::vector<const Node*> own = computing(graph, nodes, carries);
+    const std::string& name = fx.name(FxId(static_cast<std::uint32_t>(i)));
     if (own.empty())  // the FX node itself moves numbers
       own = computing(graph, nodes, rounds);
-    else  // it may move numbers, too, by indices that it computes
-      own = computing(graph, nodes, carries, fx.name(FxId(static_cast<std::uint32_t>(i))));
+    else if (own.back() < nodes.back() && nodes.back()->result_count != 0 &&
+             graph.value(graph.result(*nodes.back())).name == name)
+      own = computing(graph, nodes, carries, name);  // it moves numbers by an index that it computes before
     if (!own.empty()) nodes = std::move(own);
   }
 }

@@ -88,11 +88,6 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
     if (may_be_number)
       for (const Alignment& each : fitting) to.push_back({value, each, true});
   }
-  // The value that replaced the result has its name. Others may be parts of an index, moved behind it.
-  if (!reference.rounded)
-    std::ranges::stable_partition(out, [&](const Match& match) {
-      return b_.graph().value(match.value).name == fx_.label(reference.of);
-    });
   labelled.insert(labelled.end(), out.begin(), out.end());
   return labelled.empty() ? others : labelled;
 }
