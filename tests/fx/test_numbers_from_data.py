@@ -13,21 +13,12 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
 from refusals import refusal
-from torch import nn
-
-
-class Computed(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def exported(function: Callable[..., Any], *args: torch.Tensor) -> Any:
-    return torch.export.export(Computed(function), args)
+    return torch.export.export(FunctionModule(function), args)
 
 
 def traced_back(x: torch.Tensor) -> torch.Tensor:

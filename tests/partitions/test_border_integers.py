@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
 from torch import nn
 
 TARGET = "TOSA-1.0+INT+FP"
-
-
-class Computed(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 class Hashed(nn.Module):
@@ -89,7 +81,7 @@ def test_an_export_with_a_hash_in_64_bits_runs(tmp_path: Path) -> None:
 def test_readers_of_integers_of_more_than_32_bits_stay_on_the_host(
     function: Callable[..., Any], groups: set[str]
 ) -> None:
-    module = Computed(function)
+    module = FunctionModule(function)
     split = split_of(module, ids())
     assert claimed(split) == groups
     expected, found = module(ids()), split.run(ids().numpy())
@@ -99,7 +91,7 @@ def test_readers_of_integers_of_more_than_32_bits_stay_on_the_host(
 
 
 def test_positions_of_the_host_reach_a_group_without_a_proof() -> None:
-    module = Computed(lambda t, x: x[((t + 3_000_000_000) - 3_000_000_000).view(-1)])
+    module = FunctionModule(lambda t, x: x[((t + 3_000_000_000) - 3_000_000_000).view(-1)])
     x = torch.randn(18, 3)
     split = split_of(module, ids(), x)
     assert "index" in claimed(split)
@@ -107,7 +99,7 @@ def test_positions_of_the_host_reach_a_group_without_a_proof() -> None:
 
 
 def test_an_input_of_the_program_is_checked_and_not_proven() -> None:
-    split = split_of(Computed(lambda t: (t * 3_000_000_000, t + 1)), ids())
+    split = split_of(FunctionModule(lambda t: (t * 3_000_000_000, t + 1)), ids())
     assert claimed(split) == {"add"}
     with pytest.raises(tosaic.InvalidGraph, match=r"input 't' holds a value outside its range|args"):
         split.run(np.full((2, 9), 2**31 - 1))
