@@ -49,6 +49,8 @@ def with_explicit_dtypes(ep: Any) -> Any:
 
 
 def _regions(module: torch.nn.Module) -> Iterator[bool]:
+    if not any(isinstance(each, torch.fx.GraphModule) for each in module.children()):
+        return  # a region is a nested graph: most programs have none, and their nodes are not looked at
     for each in module.modules():
         if isinstance(each, torch.fx.GraphModule):
             for node in each.graph.nodes:

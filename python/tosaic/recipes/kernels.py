@@ -66,8 +66,8 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
         entries = {
             side: io_entries(each, getattr(context.quantized, side)) for side, each in recipe.io.items()
         }
-        quantized, _ = extract_io_quant(program, inputs=entries.get("inputs"), outputs=entries.get("outputs"))
-    made = cortex_m_program(quantized, claimants=recipe.takers)
+        program, _ = extract_io_quant(program, inputs=entries.get("inputs"), outputs=entries.get("outputs"))
+    made = cortex_m_program(program, claimants=recipe.takers)
     for each in made.refused:
         context.note(f"ExecuTorch has no Cortex-M kernel for '{each.node}': {shown(each.reason)}")
     checked = _with_effects(made.edge.exported_program())
