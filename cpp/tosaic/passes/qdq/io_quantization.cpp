@@ -32,13 +32,6 @@ std::string why_not_before(const Graph& graph, const Node& movement, const Quant
   return "its scales belong to an axis that it does not have in front of node " + name;
 }
 
-// True if the node rounds f32 to a float of 16 bits.
-bool narrows(const Graph& graph, const Node& node) {
-  const DType to = graph.type(graph.result(node)).dtype;
-  return node.op == Op::kCast && graph.type(graph.operands(node)[0]).dtype == DType::kF32 &&
-         (to == DType::kF16 || to == DType::kBF16);
-}
-
 void add_distinct(std::vector<QuantizeAttrs>& all, const QuantizeAttrs& quantization) {
   if (std::find(all.begin(), all.end(), quantization) == all.end()) all.push_back(quantization);
 }
@@ -52,9 +45,13 @@ std::optional<QParamsRef> qparams_behind(const Graph& graph, const Node& movemen
 }
 
 bool widens(const Graph& graph, const Node& node) {
-  if (node.op != Op::kCast || graph.type(graph.result(node)).dtype != DType::kF32) return false;
-  const DType from = graph.type(graph.operands(node)[0]).dtype;
-  return from == DType::kF16 || from == DType::kBF16;
+  return node.op == Op::kCast && graph.type(graph.result(node)).dtype == DType::kF32 &&
+         is_half(graph.type(graph.operands(node)[0]).dtype);
+}
+
+bool narrows(const Graph& graph, const Node& node) {
+  return node.op == Op::kCast && is_half(graph.type(graph.result(node)).dtype) &&
+         graph.type(graph.operands(node)[0]).dtype == DType::kF32;
 }
 
 bool moves_one_float(const Graph& graph, const Node& node) {

@@ -22,8 +22,14 @@
 
 namespace tosaic::passes {
 
+// True for f16 and bf16.
+[[nodiscard]] inline bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
 // True if the node converts f16 or bf16 to f32, which changes no number.
 [[nodiscard]] bool widens(const Graph& graph, const Node& node);
+
+// True if the node rounds f32 to f16 or bf16.
+[[nodiscard]] bool narrows(const Graph& graph, const Node& node);
 
 // True if the node has one float operand and one result, and moves the elements of the operand.
 [[nodiscard]] bool moves_one_float(const Graph& graph, const Node& node);

@@ -26,11 +26,7 @@ class Unfolding {
   Graph run() {
     out_.name = graph_.name;
     out_.stage = Stage::kExported;
-    for (const Input& input : graph_.inputs()) {
-      const Value& value = graph_.value(input.value);
-      made_[input.value.index()] =
-          out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
-    }
+    copy_inputs(graph_, out_, made_);
     for (const Node& node : graph_.nodes()) make(node);
     for (Output output : graph_.outputs()) {
       output.value = integers(output.value);

@@ -19,7 +19,6 @@
 // a cast of what was widened. Casts that become casts of f32 to f32 are left out.
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,11 +28,10 @@
 #include "tosaic/ir/quantized.h"
 #include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/io_quantization.h"
 
 namespace tosaic::passes {
 namespace {
-
-bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
 TensorType widened(TensorType type) {
   if (is_half(type.dtype)) type.dtype = DType::kF32;
@@ -85,15 +83,9 @@ class Widening {
     return producer != nullptr && (dequantizes(*producer) || widens_[index_of(*producer)]);
   }
 
-  // True for a cast of f32, which rounds nothing if it is widened.
-  [[nodiscard]] bool narrows(const Node& node) const {
-    return node.op == Op::kCast && graph_.type(graph_.operands(node)[0]).dtype == DType::kF32 &&
-           is_half(graph_.result(node));
-  }
-
   // True if the operands of the node qualify.
   [[nodiscard]] bool reads_widened(const Node& node) const {
-    bool any = narrows(node);
+    bool any = narrows(graph_, node);  // a cast of f32 rounds nothing if it is widened
     for (const ValueId id : graph_.operands(node)) {
       if (!is_half(id) || is_constant(id)) continue;
       if (!is_widened(id)) return false;
@@ -102,7 +94,7 @@ class Widening {
     return any;
   }
 
-  // True if the operator takes f32 where it took floats of 16 bits, and makes f32 where it made them.
+  // True if the operator is valid with f32 in place of f16 and bf16, in its operands and in its results.
   [[nodiscard]] bool has_wide_form(const Node& node) const {
     std::vector<TensorType> types;
     for (const ValueId id : graph_.operands(node))
@@ -172,11 +164,7 @@ class Widening {
   Graph make() {
     out_.name = graph_.name;
     out_.stage = graph_.stage;
-    for (const Input& input : graph_.inputs()) {
-      const Value& value = graph_.value(input.value);
-      made_[input.value.index()] =
-          out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
-    }
+    copy_inputs(graph_, out_, made_);
     for (const Node& node : graph_.nodes()) make(node);
     for (Output output : graph_.outputs()) {
       output.value = same(output.value);
