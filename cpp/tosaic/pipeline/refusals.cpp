@@ -161,7 +161,8 @@ std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::Tar
   return float_parts(with_integer_boundary ? *with_integer_boundary : lowered.graph);
 }
 
-// `base` with what the float dtypes and the control flow of the program need: TOSA-1.0+FP+bf16.
+// The target `base`, with profile FP and with the extensions that the program's float dtypes and control flow need, such
+// as TOSA-1.0+FP+bf16.
 std::string float_target(const Graph& graph, target::TargetSpec base = {}) {
   target::TargetSpec out = std::move(base);
   out.features |= target::bit(target::Profile::kFp);

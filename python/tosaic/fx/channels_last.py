@@ -51,7 +51,8 @@ def exported_in_channels_last(where: str, program: Any, module: Any) -> tuple[An
     InvalidGraph
         The program has no example inputs.
     UnsupportedOp
-        Torch cannot export the module so, or a call reads memory of a tensor that has gaps or is written.
+        Torch cannot export the module with inputs in channels-last order. Or a call such as ``as_strided``
+        reads the memory of a tensor by strides, and the tensor has gaps or the program writes to it.
     """
     if program.example_inputs is None:
         raise refusal(where, "quantized", "a program with example inputs", shown(program))

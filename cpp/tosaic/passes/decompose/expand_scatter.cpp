@@ -582,9 +582,9 @@ ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
 
 }  // namespace
 
-// Each position reduces the values whose index is its own: where(index == position, value, neutral). For a maximum
-// or minimum of integers, that is one of the values, which could replace the element of a position that no index names.
-// There, and without `include_self`, a select keeps the element of such a position.
+// Each position reduces the values whose index is its own: where(index == position, value, neutral). A position that no
+// index names must keep its element, but gets the neutral number. For a product or sum, that changes nothing. For a
+// maximum or minimum of integers, and without `include_self`, a select puts the element back.
 ValueId expand_scatter_reduce(Emitter& e) {
   const auto& attrs = e.attrs<ScatterReduceAttrs>();
   Shape covered = e.type(e.operand(1)).shape;

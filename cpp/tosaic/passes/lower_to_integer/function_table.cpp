@@ -68,7 +68,7 @@ ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   return makes_numbers ? ValueRange{std::max(x.range.low, all.low), std::min(x.range.high, all.high)} : all;
 }
 
-// True if all numbers are multiples of the unit, as whole numbers often are: none is rounded.
+// True if every number of the table is a multiple of the unit, so that none is rounded. Whole numbers often are.
 bool is_multiple(const Constant& table, double unit) {
   const Elements elements(table);
   for (std::size_t i = 0; i < elements.size(); ++i)
@@ -287,8 +287,9 @@ ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int
   return make_constant("", f->dtype, {count}, out);
 }
 
-// One table over the integers of a variable for each row of the constants, one behind the other. An entry is
-// that of the row at its place, for the integer there.
+// Lowers an operator of one variable and constant tensors, such as x ** exponents. Each different row of constants gets
+// a table over the integers of the variable. The tables are joined to one, and an element is looked up in the table of
+// its row.
 std::optional<RuleResult> by_rows(const RuleContext& ctx) {
   constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
   const std::optional<ConstantRows> constants = constant_rows(ctx);

@@ -1,7 +1,7 @@
-// integer_resize: lowers resizes of images of 8 or 16 bits to RESIZE. Nearest moves integers; those of more
-// bits are looked up along each axis. Bilinear sums them with integer weights that add up to n_y * n_x.
-// Dividing by that product only changes the scale, so the only rounding is that of the result. RESIZE needs
-// channels last, so permutes are emitted. If the values are stored channels last, the layout plan makes them
+// integer_resize: lowers resizes of images of 8 or 16 bits to RESIZE. Mode nearest moves integers; integers of more
+// bits are looked up along each axis. Mode bilinear sums them with integer weights that add up to n_y * n_x.
+// Dividing by that product only changes the scale, so only the result is rounded. RESIZE takes images in
+// channels-last order, so the rule emits permutes. If the values are stored channels last, the layout plan makes them
 // no-ops.
 
 #include "tosaic/passes/lower_to_integer/rescaling.h"

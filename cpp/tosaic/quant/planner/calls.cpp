@@ -71,7 +71,7 @@ void Planner::read_calls() {
   read_units(by_name);
 }
 
-// The gather of a call that moves elements into their order, as sort and topk do; null for other calls.
+// The gather node of a call that returns elements in their order, such as sort or topk; null for other calls.
 const Node* Planner::sorted_elements(const Call& c) const {
   if (c.main == nullptr || c.main->op != Op::kArgsort) return nullptr;
   const ValueId from = graph_.operands(*c.main)[0], positions = graph_.result(*c.main);

@@ -18,7 +18,7 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
     if (k != bias_at && operands[k].valid())
       if (const NodeIndex producer = producer_among(c, operands[k]); producer.valid())
         found.emplace_back(producer, k);
-  // What the call computes numbers of before it multiplies them.
+  // The operands from which the call itself computes the numbers that it multiplies.
   for (const NodeIndex operand : c.operands) {
     if (input_.every_operator) break;
     const bool is_bias = bias_at < operands.size() && producer_among(c, operands[bias_at]) == operand;

@@ -192,9 +192,9 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
   }
 }
 
-// Numbers that are computed from integers at run time, such as the cosines of rotary angles, are rounded where
-// data meets them: the angles themselves may be large. Masks are exact without a scale, and so are whole numbers
-// that follow from integers of few bits.
+// Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge where a call
+// reads them together with data. They are not rounded earlier, since the angles may be large. Masks and whole numbers
+// from integers of few bits need no scale: they are exact.
 void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p) {
   const Call& c = call(operand);
   if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large) return;
@@ -203,8 +203,9 @@ void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p)
   if (c.counts) round_counts(operand, p);
 }
 
-// Rounds the integers from which a value is computed, where they become floats. Movement and sums take any 16 bits.
-// Products and functions of so wide a range would leave few bits to small numbers, so the samples tell the range.
+// Rounds the integers from which a value is computed, where they become floats. Movement and sums get
+// scale 1, so that all integers of 16 bits are exact. With that range, products and functions would have few bits for
+// small numbers: the integers that they read get the range of the samples.
 void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   if (!accepts(i) || call(i).behaviour == Behaviour::kFloatOnly || call(i).within) return;
   const auto is_count = [this](NodeIndex each) {
