@@ -10,6 +10,7 @@ namespace tosaic::quant {
 PlannedSpecs Planner::run() {
   read_calls();
   for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
+  if (!input_.every_operator) find_numbers_of_integers();
   find_masks();
   if (input_.every_operator) {
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide_alone(NodeIndex(i));
@@ -74,7 +75,10 @@ void Planner::decide(NodeIndex i) {
   if (is_settled(i)) return;
   const bool is_tuple = !value(i).valid();
   if (c.dependence == Dependence::kIntegers) {
-    if (is_float_value(i)) leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
+    if (is_float_value(i))
+      leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
+    else if (const Precision* p = precision(i); p != nullptr && reads_floats(i) && accepts(i))
+      round_operands(i, *p);
     return;
   }
   if (c.within) {
@@ -133,6 +137,16 @@ bool Planner::is_result_of_tuple(NodeIndex i) {
   return c.nodes.empty() && c.operands.size() == 1 && !value(c.operands[0]).valid();
 }
 
+// The constant of floats of which integers choose the elements, as data of its own; invalid if there is none.
+NodeIndex Planner::moved_constant(const Call& c) {
+  for (const NodeIndex p : c.operands)
+    if (call(p).dependence == Dependence::kNothing && is_float_value(p)) {
+      call(p).rounding = Rounding::kFloat;
+      return p;
+    }
+  return {};
+}
+
 // Movement and selection of the elements of one operand.
 bool Planner::passes_through(NodeIndex i) {
   Call& c = call(i);
@@ -143,6 +157,7 @@ bool Planner::passes_through(NodeIndex i) {
       base = p;
       break;
     }
+  if (!base.valid() && c.of_integers) base = moved_constant(c);
   if (!base.valid()) {
     c.rounding = Rounding::kNone;
     if (c.counts && c.whole) return false;
@@ -190,6 +205,7 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
     else
       round_table(operand, i, p);
   }
+  round_constants(i, p);
 }
 
 // Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge where a call
@@ -198,7 +214,9 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
 void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p) {
   const Call& c = call(operand);
   if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large) return;
-  if ((c.whole && !c.counts) || call(user).dependence != Dependence::kFloats || call(user).within) return;
+  if ((c.whole && !c.counts) || (call(user).dependence != Dependence::kFloats && is_float_value(user)) ||
+      call(user).within)
+    return;
   set(Slot::edge(operand, user), in_16_bits(p), c.whole ? kCounts : "table");
   if (c.counts) round_counts(operand, p);
 }

@@ -1,6 +1,7 @@
 // planning: what the planner knows of each call, and the class whose parts the files of this folder define.
 //
 //   calls.cpp            what each call does, and on what its result depends
+//   numbers_of_integers.cpp   floats that follow from integers only
 //   patterns.cpp         functions of one tensor, residual streams, positions of grid samplers
 //   planner.cpp          the decision about each call, in the order of the graph
 //   contractions.cpp     data, weights and biases of contractions
@@ -67,6 +68,8 @@ struct Call {
   bool wide = false;               // of a residual stream that norms read
   bool whole = false;              // holds whole numbers
   bool counts = false;             // holds floats that follow from integers of 32 or 64 bits
+  bool tabulated = false;          // kIntegers: a function of integers that only data is combined with
+  bool of_integers = false;        // kFloats: floats that follow from integers only, rounded as data is
   bool plain = false;              // movement and elementwise arithmetic of inputs, some of them floats
   bool of_softmax = false;         // only softmaxes read it, behind movement and arithmetic
   bool is_mask = false;            // a mask, or a part of one, that comes from an input
@@ -124,6 +127,13 @@ class Planner {
   }
   Large constant_numbers(ValueId id);
 
+  // ---- floats that follow from integers ----
+
+  [[nodiscard]] bool reads_floats(NodeIndex i);
+  [[nodiscard]] bool is_tabulated(NodeIndex i);
+  void find_numbers_of_integers();
+  void round_constants(NodeIndex i, const Precision& p);
+
   // ---- functions of one tensor ----
 
   [[nodiscard]] bool is_elementwise(const Call& c) const;
@@ -173,6 +183,7 @@ class Planner {
   void leave(NodeIndex i, Rounding rounding, std::string_view reason);
   void leave_moved_floats();
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
+  NodeIndex moved_constant(const Call& c);
   bool passes_through(NodeIndex i);
   // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it
   // does not round them itself.

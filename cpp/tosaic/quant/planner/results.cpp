@@ -101,6 +101,8 @@ void Planner::set_output(NodeIndex i, const Precision& p) {
       return set(Slot::output(i), grid_spec(samplers, p), "positions");
   if (call(i).counts && call(i).whole && behaviour == Behaviour::kMovement)
     return set(Slot::output(i), in_16_bits(p), kCounts);
+  if (call(i).of_integers && is_elementwise(call(i)) && !is_table)
+    return set(Slot::output(i), in_16_bits(p), kWholeNumbers);
   if (p.fixed_ranges)
     if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
       return set(Slot::output(i), *fixed, "known range");

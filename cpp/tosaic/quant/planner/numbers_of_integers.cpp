@@ -1,0 +1,61 @@
+// numbers_of_integers: floats that follow from integers of the caller only.
+//
+//   %p = cast(%positions)         whole numbers: exact
+//   %a = mul(%p, 0.01)            tabulated: only data is combined with it, and it is rounded where data reads it
+//   %y = mul(%x, cos(%a))
+//
+//   %q = mul(%p, 0.5)             returned, or read by an operator that computes with several elements: rounded as
+//   return %q                     data is
+//
+// A mask, and whole numbers, stay exact: data is added to them or multiplied by them. A scale that is a power of two
+// keeps what a whole number becomes by halves and quarters, so that a cast to an integer finds the same one.
+#include <algorithm>
+
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+// True if an operand is a tensor of floats, or a tuple, that depends on inputs.
+bool Planner::reads_floats(NodeIndex i) {
+  return std::ranges::any_of(call(i).operands, [&](NodeIndex p) {
+    return call(p).dependence != Dependence::kNothing && (is_float_value(p) || !value(p).valid());
+  });
+}
+
+// True if all that read the floats are data, or functions of integers that are tabulated themselves.
+bool Planner::is_tabulated(NodeIndex i) {
+  const Call& c = call(i);
+  if (!is_float_value(i) || !(is_elementwise(c) || c.behaviour == Behaviour::kMovement)) return false;
+  return std::ranges::all_of(node(i).users, [&](NodeIndex user) {
+    if (node(user).kind != CallKind::kCall || stores(user)) return false;
+    return call(user).dependence == Dependence::kFloats || call(user).tabulated;
+  });
+}
+
+void Planner::find_numbers_of_integers() {
+  for (auto i = static_cast<std::uint32_t>(calls_.size()); i-- > 0;)
+    if (calls_[i].dependence == Dependence::kIntegers) calls_[i].tabulated = is_tabulated(NodeIndex(i));
+  for (std::uint32_t n = 0; n < calls_.size(); ++n) {
+    const NodeIndex i(n);
+    Call& c = call(i);
+    if (c.dependence != Dependence::kIntegers || node(i).kind != CallKind::kCall) continue;
+    for (const NodeIndex p : c.operands) c.dependence = std::max(c.dependence, call(p).dependence);
+    const bool is_number = is_float_value(i) || (!value(i).valid() && reads_floats(i));
+    if (is_number && !c.tabulated && (!c.whole || c.large))
+      c.dependence = Dependence::kFloats;
+    c.of_integers = c.dependence == Dependence::kFloats;
+  }
+}
+
+// Rounds the constants that a call reads in the place of data.
+void Planner::round_constants(NodeIndex i, const Precision& p) {
+  const Call& c = call(i);
+  const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();
+  const auto has_scale = [&](NodeIndex each) { return each != mask && is_data(each); };
+  if (c.dependence != Dependence::kFloats || std::ranges::any_of(c.operands, has_scale)) return;
+  for (const NodeIndex operand : c.operands)
+    if (operand != mask && call(operand).dependence == Dependence::kNothing && is_float_value(operand) &&
+        !constant_numbers(value(operand)))
+      set(Slot::edge(operand, i), p.activation, "operand");
+}
+
+}  // namespace tosaic::quant
