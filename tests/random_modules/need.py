@@ -19,7 +19,7 @@ FORCED: tuple[tuple[str, str], ...] = (
     (r"numbers that are not finite", "no scale follows from infinities or NaN in the samples"),
     (r"one unit for all operands leaves", "one tensor of integers has one unit for all its numbers"),
     (r"their unit leaves nearly nothing", "one tensor of integers has one unit for all its numbers"),
-    (r"may be minus infinity", "no integer represents minus infinity"),
+    (r"may be (minus infinity|NaN)", "no integer represents infinities or NaN"),
     (r"outside its range", "TOSA has no integers of more than 32 bits at a boundary"),
 )
 """A part of a problem's text, and what about the target forces it."""

@@ -165,7 +165,7 @@ bool GraphLowering::places_constants(const NodeView& view) const {
 bool GraphLowering::makes_numbers(const NodeView& view) const {
   if (view.op() == Op::kWhere)
     return view.is_constant(1) && view.is_constant(2) && may_be_scaled(view.result()) &&
-           is_read_beside_integers(view);
+           (!made_.rules.float_arithmetic || is_read_beside_integers(view));
   if (view.op() == Op::kIndexPut || view.op() == Op::kScatter) return places_constants(view);
   if (view.op() != Op::kCast) return false;
   const DType from = view.operand_type(0).dtype;

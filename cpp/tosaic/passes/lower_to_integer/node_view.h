@@ -63,24 +63,33 @@ class NodeView {
     return qparams && !qparams->axis ? qparams : std::nullopt;
   }
 
-  // Of all qparams to which the readers of the result quantize it, the largest number. Returns nothing if the result
-  // has readers that do not quantize it.
+  // Of all qparams to which the readers of the result quantize it, possibly after movement, the largest number.
+  // Returns nothing if the result has readers that do not quantize it.
   [[nodiscard]] std::optional<double> largest_quantized() const {
     if (result_qparams_) return largest_number(*result_qparams_);
-    const std::span<const NodeId> users = graph_->users(result());
-    if (users.empty() || graph_->is_output(result())) return std::nullopt;
+    return largest_quantized(result());
+  }
+
+ private:
+  [[nodiscard]] std::optional<double> largest_quantized(ValueId id) const {
+    const std::span<const NodeId> users = graph_->users(id);
+    if (users.empty() || graph_->is_output(id)) return std::nullopt;
     double largest = 0;
     for (const NodeId user : users) {
       const Node& reader = graph_->node(user);
-      if (reader.op != Op::kQuantize) return std::nullopt;
-      const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
-      if (!qparams || qparams->axis) return std::nullopt;
-      largest = std::max(largest, largest_number(*qparams));
+      std::optional<double> read;
+      if (reader.op == Op::kQuantize) {
+        const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
+        if (qparams && !qparams->axis) read = largest_number(*qparams);
+      } else if (info(reader.op).has(kMovement) && reader.result_count == 1) {
+        read = largest_quantized(graph_->result(reader));
+      }
+      if (!read) return std::nullopt;
+      largest = std::max(largest, *read);
     }
     return largest;
   }
 
- private:
   const Graph* graph_;
   const Node* node_;
   std::optional<QParams> result_qparams_;

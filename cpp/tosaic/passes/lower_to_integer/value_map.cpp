@@ -144,6 +144,10 @@ ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder
     const ConstantRef constant = make_constant("", dtype, Dims::filled(reader.type(made).rank(), 1), values);
     made = reader.elementwise(Op::kWhere, NoAttrs{}, {where, reader.constant(constant), made});
   };
+  if ((y.minus_infinity || y.nan_mask) && !made_->rules.float_arithmetic && producer != nullptr)
+    report_float_operator(*this, *producer,
+                          std::string("its result may be ") + (y.minus_infinity ? "minus infinity" : "NaN") +
+                              ", which no integer represents");
   if (y.minus_infinity) {
     const TensorType type = reader.type(y.id);
     const ValueId least = reader.number(*y.minus_infinity, type.rank(), type.dtype);

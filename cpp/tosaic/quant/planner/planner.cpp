@@ -157,7 +157,7 @@ bool Planner::passes_through(NodeIndex i) {
       base = p;
       break;
     }
-  if (!base.valid() && c.of_integers) base = moved_constant(c);
+  if (!base.valid() && c.dependence == Dependence::kFloats && is_float_value(i)) base = moved_constant(c);
   if (!base.valid()) {
     c.rounding = Rounding::kNone;
     if (c.counts && c.whole) return false;
@@ -166,7 +166,11 @@ bool Planner::passes_through(NodeIndex i) {
   if (call(base).rounding == Rounding::kWithin && c.behaviour == Behaviour::kSelection) return false;
   // An extremum keeps large numbers out of its result, and a pad brings them in.
   if (bool(call(base).large) != bool(c.large)) return false;
-  if (value(i).valid() && !is_float_value(i)) return true;
+  if (value(i).valid() && !is_float_value(i)) {
+    if (const Precision* p = precision(i); p != nullptr && accepts(i) && c.main != nullptr && c.main->op == Op::kCast)
+      round_operand(base, i, *p, false);
+    return true;
+  }
   // The best of a topk, of which the call has another scale than its operand.
   if (is_result_of_tuple(i) && call(base).sorts && call(base).rounding != Rounding::kTransparent)
     return false;
