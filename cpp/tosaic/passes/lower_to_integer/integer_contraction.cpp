@@ -11,6 +11,7 @@
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
 #include "tosaic/quant/quantize.h"
 #include "tosaic/quant/requantize.h"
 
@@ -264,6 +265,22 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
   return sum;
 }
 
+// Sums beyond which the result saturates, whatever the bias, become the nearest such sums: the bias would be lost in a
+// unit for all of them.
+ScaledInteger within_result(const RuleContext& ctx, const ScaledInteger& sums) {
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  if (!to) return sums;
+  ScaledInteger out = within_32_bits(ctx.build, sums);
+  const double most = largest_number(*to) + term_of(ctx, 2).magnitude();
+  const double end = std::ceil(most / std::ranges::min(out.scales)) + 1;
+  if (end >= static_cast<double>(out.magnitude())) return sums;
+  const auto limit = static_cast<std::int64_t>(end);
+  const ValueRange within{std::max(out.range.low, -limit), std::min(out.range.high, limit)};
+  out.id = ctx.build.bounded(out.id, out.range, within);
+  out.range = within;
+  return out;
+}
+
 // over_parts() of operands 0 and 1, with the bias (operand 2) in the sums or, if it cannot be part of them,
 // added to them in another unit. `own` is the shape in which the bias broadcasts to the result.
 template <class Contract>
@@ -274,7 +291,7 @@ ScaledInteger with_bias(const RuleContext& ctx, const Shape& own, const WeightAx
                                    rights = weight_parts(ctx, 1, axes, depth);
   if (std::optional<ScaledInteger> sums = over_parts(ctx.build, lefts, rights, Bias::kInSums, contract))
     return std::move(*sums);
-  return plus(ctx, *over_parts(ctx.build, lefts, rights, Bias::kNone, contract), 2, own);
+  return plus(ctx, within_result(ctx, *over_parts(ctx.build, lefts, rights, Bias::kNone, contract)), 2, own);
 }
 
 // A convolution with i48 sums, group by group, because TOSA cannot concatenate i48. The sums of each group

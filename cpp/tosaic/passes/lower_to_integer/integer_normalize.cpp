@@ -238,12 +238,22 @@ ScaledInteger log_shares(const RuleContext& ctx, const Shares& shares) {
   return out;
 }
 
+// Refuses sums of scores and far larger numbers, in whose unit shares of the scores would be lost. Quantized scores may
+// be as coarse.
+void require_fine_scores(const ScaledInteger& x) {
+  constexpr double kCoarsest = 0x1p-4;
+  constexpr std::int64_t kQuantized = 1 << 17;
+  if (x.scale() > kCoarsest && x.range.high - x.range.low > kQuantized)
+    throw NoIntegerForm("its operand reaches numbers so large that their unit leaves nearly nothing of the others");
+}
+
 }  // namespace
 
 RuleResult integer_softmax(const RuleContext& ctx) {
   const ScaledInteger x = ctx.with_one_scale(0);
   if (ctx.node.operand_type(0).rank() == 0) return Refusal{"its rank"};
   const std::int64_t axis = ctx.node.attrs<AxisDtypeAttrs>().axis;
+  require_fine_scores(x);
   const Shares shares = shares_of(ctx.build, x, axis);
   if (ctx.node.op() != Op::kLogSoftmax) {
     ScaledInteger out = quotient(ctx.build, shares);

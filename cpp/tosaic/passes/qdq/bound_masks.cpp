@@ -579,13 +579,14 @@ class Masks {
 
 namespace {
 
-// True if the value follows from a dequantize node by products and by operators that commute with quantization.
-// fold-qdq moves such operators to the integers.
+// True if the value follows from a dequantize node by products, by casts between floats and by operators that commute
+// with quantization. fold-qdq moves such operators to the integers.
 bool is_dequantized(const Graph& graph, ValueId id) {
   for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
     if (node->op == Op::kDequantize) return true;
-    if (!commutes_with_quantize(*node) && node->op != Op::kMul && node->op != Op::kDiv) return false;
     const auto operands = graph.operands(*node);
+    const bool is_step = node->op == Op::kMul || node->op == Op::kDiv || node->op == Op::kCast;
+    if (!commutes_with_quantize(*node) && !is_step) return false;
     const auto data = std::ranges::find_if(operands, [&](ValueId operand) {
       return operand.valid() && is_float(graph.type(operand).dtype) && graph.producer(operand) != nullptr;
     });
