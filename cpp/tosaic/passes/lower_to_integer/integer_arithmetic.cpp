@@ -121,14 +121,15 @@ ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const Scale
   return out;
 }
 
-// Returns a constant as integers of at most 15 bits and a sign. If the constant is quantized and its integers
-// minus the zero point fit, the result is these integers, and is exact. If not, each number is rounded to a
-// multiple of 1/32767 of the largest number.
-ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
+// Returns a constant as integers that x is multiplied by. If the constant is quantized and its integers minus the zero
+// point have at most 15 bits and a sign, the result is these integers, and is exact. If not, each number is rounded to
+// 15 bits of the largest number, or to 30 if x has more than 16: the product loses bits anyway.
+ScaledInteger quantized_factor(IntegerBuilder& build, const ScaledInteger& x, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
   const bool exact = term.scale != 0 && term.factor == 1 && largest <= kMost * term.scale;
-  const double unit = exact ? term.scale : largest == 0 ? 1.0 : largest / kMost;
+  const double most = x.magnitude() > 1 << 15 ? 0x1p30 - 1 : kMost;
+  const double unit = exact ? term.scale : largest == 0 ? 1.0 : largest / most;
   const Integers made = in_unit(build, term, unit);
   ScaledInteger out{made.id, {unit}, 0, made.range};
   out.error = exact ? 0 : made.error;
@@ -138,7 +139,8 @@ ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
 ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Term& by) {
   if (by.scaled) return product(build, with_one_scale(build, x), *by.scaled);
   if (std::optional<ScaledInteger> made = with_other_scales(build, x, by)) return std::move(*made);
-  return product(build, with_one_scale(build, x), quantized_factor(build, by));
+  const ScaledInteger data = with_one_scale(build, x);
+  return product(build, data, quantized_factor(build, data, by));
 }
 
 // A constant of 64-bit integers in two of 32 bits: number = 2^14 * high + low, with low in [0, 2^14).
