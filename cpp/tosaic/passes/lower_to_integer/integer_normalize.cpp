@@ -244,7 +244,8 @@ void require_fine_scores(const ScaledInteger& x) {
   constexpr double kCoarsest = 0x1p-4;
   constexpr std::int64_t kQuantized = 1 << 17;
   if (x.scale() > kCoarsest && x.range.high - x.range.low > kQuantized)
-    throw NoIntegerForm("its operand reaches numbers so large that their unit leaves nearly nothing of the others");
+    throw NoIntegerForm(
+        "its operand reaches numbers so large that their unit leaves nearly nothing of the others");
 }
 
 }  // namespace

@@ -40,8 +40,7 @@ void Planner::find_numbers_of_integers() {
     if (c.dependence != Dependence::kIntegers || node(i).kind != CallKind::kCall) continue;
     for (const NodeIndex p : c.operands) c.dependence = std::max(c.dependence, call(p).dependence);
     const bool is_number = is_float_value(i) || (!value(i).valid() && reads_floats(i));
-    if (is_number && !c.tabulated && (!c.whole || c.large))
-      c.dependence = Dependence::kFloats;
+    if (is_number && !c.tabulated && (!c.whole || c.large)) c.dependence = Dependence::kFloats;
     c.of_integers = c.dependence == Dependence::kFloats;
   }
 }

@@ -167,7 +167,8 @@ bool Planner::passes_through(NodeIndex i) {
   // An extremum keeps large numbers out of its result, and a pad brings them in.
   if (bool(call(base).large) != bool(c.large)) return false;
   if (value(i).valid() && !is_float_value(i)) {
-    if (const Precision* p = precision(i); p != nullptr && accepts(i) && c.main != nullptr && c.main->op == Op::kCast)
+    if (const Precision* p = precision(i);
+        p != nullptr && accepts(i) && c.main != nullptr && c.main->op == Op::kCast)
       round_operand(base, i, *p, false);
     return true;
   }

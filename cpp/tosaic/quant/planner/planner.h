@@ -10,9 +10,10 @@
 // rounded where the first of them reads it. These tensors stay float:
 //
 //   constants other than weights   they are folded, or stand beside integers. Those that are returned are rounded
-//   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
-//                                  8 bits, such a number leaves no precision to the others. A mask that is an
-//                                  input has 16 bits, and the sum with it stays float
+//   positions and masks            what depends on integers only and data is combined with (numbers_of_integers.cpp),
+//                                  and what may hold a number beyond +-10^4: in 8 bits, such a number leaves no
+//                                  precision to the others. A mask that is an input has 16 bits, and the sum with it
+//                                  stays float
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
 //                                  composed of several calls: lower-to-integer computes all of it at once
 //
