@@ -138,3 +138,14 @@ def test_halves_of_positions_are_the_same_rows_for_all_integers_of_16_bits() -> 
         rows = leaves(lowered.run(*call))[1]
         expected = model.table[position // 2].numpy()
         np.testing.assert_allclose(rows, np.broadcast_to(expected, rows.shape), atol=0.02)
+
+
+def test_exponentials_that_all_vanish_are_zeros() -> None:
+    class Vanishing(nn.Module):
+        def forward(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            return torch.exp(x + (1 - m.float()) * -1e4)
+
+    calls = [(torch.rand(2, 6), torch.zeros(2, 6, dtype=torch.bool)) for _ in range(4)]
+    quantized = tosaic.quantize(torch.export.export(Vanishing(), calls[0]), calls, progress=False)
+    lowered = tosaic.lower(quantized, target=TARGETS["int8"])
+    assert not np.any(lowered.run(*calls[0]))
