@@ -128,13 +128,13 @@ def _by_use(
     readers: dict[str, str],
 ) -> Observer:
     producer = slot.producer if isinstance(slot, Edge) else slot.node
-    if producer in inputs or slot in exact:
-        return MinMax(eps)
     author = plan.author(slot)
     if author == _core.COUNTS:
         return WholeNumbers(1.0)
     if author == _core.WHOLE_NUMBERS:
         return WholeNumbers(eps)
+    if producer in inputs or slot in exact:
+        return MinMax(eps)
     is_before_function = isinstance(slot, Output) and author == _core.BEFORE_FUNCTION
     if is_before_function and producer in readers:
         return LeastErrorBehind(readers[producer], eps)

@@ -94,7 +94,8 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
     if (enough < static_cast<double>(top))
       top = std::max(x.range.low, static_cast<std::int64_t>(std::max(enough, -0x1p31)));
   }
-  constexpr double kLeast = -60;  // exponentials below that of it have no unit of their own: it would be subnormal
+  constexpr double kLeast =
+      -60;  // exponentials below that of it have no unit of their own: it would be subnormal
   top = std::max(top, static_cast<std::int64_t>(std::max(std::ceil(kLeast / x.scale()), -0x1p30)));
   const double largest = std::exp(static_cast<double>(top) * x.scale());
   if (!std::isfinite(largest)) throw NoIntegerForm("it may be infinite");

@@ -254,7 +254,7 @@ RuleResult integer_softmax(const RuleContext& ctx) {
   const ScaledInteger x = ctx.with_one_scale(0);
   if (ctx.node.operand_type(0).rank() == 0) return Refusal{"its rank"};
   const std::int64_t axis = ctx.node.attrs<AxisDtypeAttrs>().axis;
-  require_fine_scores(x);
+  if (ctx.node.op() != Op::kLogSoftmax) require_fine_scores(x);
   const Shares shares = shares_of(ctx.build, x, axis);
   if (ctx.node.op() != Op::kLogSoftmax) {
     ScaledInteger out = quotient(ctx.build, shares);

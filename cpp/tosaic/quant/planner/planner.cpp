@@ -169,7 +169,7 @@ bool Planner::passes_through(NodeIndex i) {
   if (value(i).valid() && !is_float_value(i)) {
     if (const Precision* p = precision(i);
         p != nullptr && accepts(i) && c.main != nullptr && c.main->op == Op::kCast)
-      round_operand(base, i, *p, false);
+      round_cast(base, i, *p);
     return true;
   }
   // The best of a topk, of which the call has another scale than its operand.
@@ -213,6 +213,13 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
   round_constants(i, p);
 }
 
+// Rounds an input that is cast to integers, in a unit of which the whole numbers are multiples.
+void Planner::round_cast(NodeIndex operand, NodeIndex cast, const Precision& p) {
+  const Root root = root_of(operand, cast);
+  if (call(root.call).rounding != Rounding::kFloat || node(root.call).kind == CallKind::kCall) return;
+  set(accepts(root.edge.node) ? root.edge : Slot::edge(operand, cast), in_16_bits(p), kWholeNumbers);
+}
+
 // Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge where a call
 // reads them together with data. They are not rounded earlier, since the angles may be large. Masks and whole numbers
 // from integers of few bits need no scale: they are exact.
@@ -222,8 +229,18 @@ void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p)
   if ((c.whole && !c.counts) || (call(user).dependence != Dependence::kFloats && is_float_value(user)) ||
       call(user).within)
     return;
-  set(Slot::edge(operand, user), in_16_bits(p), c.whole ? kCounts : "table");
+  const bool has_range = call(user).of_integers && !is_linear(call(user));
+  set(Slot::edge(operand, user), in_16_bits(p), !c.whole ? "table" : has_range ? kWholeNumbers : kCounts);
   if (c.counts) round_counts(operand, p);
+}
+
+// True for sums, movement and selection, whose results need no finer units than their operands.
+bool Planner::is_linear(const Call& c) {
+  static constexpr OpTable<bool> kLinear = {
+      {Op::kCast, true}, {Op::kAdd, true}, {Op::kSub, true}, {Op::kNeg, true}, {Op::kClamp, true}};
+  if (c.behaviour == Behaviour::kSelection) return true;
+  return std::ranges::all_of(
+      c.nodes, [](const Node* each) { return rearranges(*each) || kLinear.contains(each->op); });
 }
 
 // Rounds the integers from which a value is computed, where they become floats. Movement and sums get
@@ -234,10 +251,7 @@ void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   const auto is_count = [this](NodeIndex each) {
     return !is_float_value(each) && call(each).dependence != Dependence::kNothing;
   };
-  static constexpr OpTable<bool> kLinear = {
-      {Op::kCast, true}, {Op::kAdd, true}, {Op::kSub, true}, {Op::kNeg, true}, {Op::kClamp, true}};
-  const auto is_linear = [](const Node* each) { return rearranges(*each) || kLinear.contains(each->op); };
-  if (!std::ranges::all_of(call(i).nodes, is_linear)) rule = kWholeNumbers;
+  if (!is_linear(call(i))) rule = kWholeNumbers;
   for (const NodeIndex operand : call(i).operands) {
     const Call& c = call(operand);
     if (!c.counts || c.large || plan_.find(Slot::edge(operand, i)) != nullptr) continue;

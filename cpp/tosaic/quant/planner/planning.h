@@ -194,6 +194,8 @@ class Planner {
   [[nodiscard]] Root root_of(NodeIndex p, NodeIndex user);
   [[nodiscard]] bool is_data(NodeIndex p);
   void round_operands(NodeIndex i, const Precision& p);
+  void round_cast(NodeIndex operand, NodeIndex cast, const Precision& p);
+  [[nodiscard]] static bool is_linear(const Call& c);
   void round_table(NodeIndex operand, NodeIndex user, const Precision& p);
   void round_counts(NodeIndex i, const Precision& p, const char* rule = kCounts);
   NodeIndex mask_of(const Call& c);
