@@ -732,6 +732,51 @@ def test_parts_of_a_doubled_value_have_the_integers_of_the_value_with_another_sc
     assert comparison.ok, str(comparison)
 
 
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_returned_movement_of_a_scaled_value_has_the_scale_of_the_product(factor: float) -> None:
+    """The product has the integers of x, and its movement is a part of a node with another name."""
+
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = torch.erf(x)
+            column = torch.cat([y, y], 0).reshape(-1, 1)
+            part = column[:, 0]
+            part.mul_(factor)
+            return column.permute(1, 0), part
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(1, 3) * 4 - 2,) for _ in range(6)]
+    exported = torch.export.export(Scaled(), samples[0], strict=False)
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)
+    wrong = tosaic.compare(
+        quantized, lowered, samples[:2], models={"tosa.reshape": lambda call: call.default() + 3}
+    )
+    assert not wrong.ok
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT+int16", "TOSA-1.0+INT+FP+int16"])
+def test_a_part_of_a_multiple_of_counts_has_the_integers_of_the_counts(target: str) -> None:
+    """b slices the rounded counts, and a slices the floats of their product with a number."""
+
+    class Multiple(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = x.float() * 0.00033
+            part = y.unsqueeze(0)[0:, -1, :3, :]
+            return part + 1.0, y.sum(1)
+
+    torch.manual_seed(0)
+    samples = [(torch.randint(-3000, 3000, (1, 5, 2)),) for _ in range(6)]
+    exported = torch.export.export(Multiple(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target=target)
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)
+    assert "slice_1" in {row.fx_name for row in comparison.rows}
+
+
 def test_a_comparison_that_is_known_is_not_taken_for_the_operand_that_others_read() -> None:
     """b has no comparison of a value with itself, and the widened operand is read by other calls."""
 

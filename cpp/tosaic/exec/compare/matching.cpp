@@ -196,7 +196,7 @@ std::string Matcher::mismatch_reason(const Reference& reference) const {
 
 Held Matcher::in_axes(const Match& match, const Reference& reference) const {
   const ArrayView& view = b_[match.value];
-  const QParamsRef& own = qparams(match, reference);
+  const QParamsRef& own = qparams(match);
   if (match.is_number) return aligned(view, reference.array.shape, match.alignment);
   if (reference.rounded && (!own || is_same(own, reference.qparams))) {
     Held whole = aligned(view, reference.array.shape, match.alignment);

@@ -27,9 +27,9 @@ struct Match {
   // The reference is rounded, and b's value is a float of the numbers that its integers stand for. If false, a float
   // holds the integers themselves.
   bool is_number = false;
-  // b's value has integers of the reference, whatever its label says: it moves elements of a value whose integers stand
-  // for two numbers, such as those of x and of x + x.
-  bool has_units_of_reference = false;
+  // The qparams of b's integers if its label has others: b's value moves elements of a value whose integers
+  // stand for two numbers, such as those of x and of x + x. Null if the label is right.
+  QParamsRef units = nullptr;
 };
 
 // Names of values of graph a that are no results of an FX node. `operands`: quantized operands of the node that reads
@@ -72,8 +72,8 @@ class Matcher {
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;
 
   // The qparams of b's value.
-  [[nodiscard]] const QParamsRef& qparams(const Match& match, const Reference& reference) const {
-    return match.has_units_of_reference ? reference.qparams : b_.qparams(match.value);
+  [[nodiscard]] const QParamsRef& qparams(const Match& match) const {
+    return match.units ? match.units : b_.qparams(match.value);
   }
   // b's value in a's axes. It is dequantized unless the reference is an integer without qparams.
   [[nodiscard]] Held in_axes(const Match& match, const Reference& reference) const;

@@ -6,6 +6,7 @@
 
 #include "tosaic/exec/compare/numbers.h"
 #include "tosaic/ir/attributes.h"
+#include "tosaic/ir/constant_value.h"
 
 namespace tosaic::exec {
 namespace {
@@ -23,6 +24,14 @@ QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignmen
   return out;
 }
 
+// The qparams of the products of these numbers and a factor.
+QParamsRef times(const QParamsRef& qparams, double factor) {
+  if (!qparams || factor == 1) return qparams;
+  auto out = std::make_shared<QParams>(*qparams);
+  for (double& scale : out->scales) scale *= factor;
+  return out;
+}
+
 class Replay {
  public:
   Replay(const RunValues& a, const Matcher& matcher, Errors errors, LocalReference& local)
@@ -37,7 +46,7 @@ class Replay {
     if (candidates.empty()) return std::nullopt;
     ReplayedResult found;
     if (ran && errors_ != Errors::kMeasured) {
-      const Chosen chosen = least_wrong(value, reference, candidates);
+      const Chosen chosen = least_wrong(value, candidates);
       if (chosen.match != nullptr) found.match = *chosen.match;
       found.share = chosen.share;
     }
@@ -47,16 +56,13 @@ class Replay {
     }
     // An infinite share does not say which alignment is least wrong.
     if (!found.share || std::isinf(*found.share)) found.match = matcher_.nearest(reference, candidates);
-    if (std::optional<double> share = share_in_units_of(reference, value, found.match)) {
-      found.match.has_units_of_reference = true;
-      found.share = share;
-    }
+    take_units_of_a(value, found);
     found.node = &node;
     const bool measured = found.share || (errors_ == Errors::kMeasured && ran);
     if (measured && errors_ != Errors::kTotal) measure(value, reference, found);
     found.quantization = quantization(reference, found.match);
     if (errors_ != Errors::kJudged) found.share.reset();
-    if (std::optional<Held> operand = as_operand(value, reference, found.match))
+    if (std::optional<Held> operand = as_operand(value, found.match))
       local_.accept(value, std::move(*operand));
     return found;
   }
@@ -69,10 +75,10 @@ class Replay {
 
   // The first candidate whose share is at most 1. If there is none, the first candidate, in the alignment in
   // which it is least wrong. Returns nothing if no candidate can be judged.
-  Chosen least_wrong(ValueId value, const Reference& reference, const std::vector<Match>& candidates) const {
+  Chosen least_wrong(ValueId value, const std::vector<Match>& candidates) const {
     Chosen best;
     for (const Match& each : candidates) {
-      const std::optional<double> share = share_of(value, reference, each);
+      const std::optional<double> share = share_of(value, each);
       if (!share) continue;
       const bool same = best.match != nullptr && each.value == best.match->value;
       if (best.match != nullptr && *share > 1 && !(same && *share < *best.share)) continue;
@@ -94,32 +100,58 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
-  // If b's value moves elements, and its label has other numbers than the reference: its share as integers of the
-  // reference, if they are right.
-  std::optional<double> share_in_units_of(const Reference& reference, ValueId value, Match match) const {
-    const Node* const node = b_.graph().producer(match.value);
-    const QParamsRef &own = a_.qparams(value), &stored = b_.qparams(match.value);
+  // The qparams of a's integers. Those of a float are the ones that it was dequantized with, perhaps in front
+  // of nodes that move its elements or multiply them by a number: b has the same integers for these floats.
+  QParamsRef units_of_a(ValueId value) const {
+    const Graph& graph = a_.graph();
+    if (a_.qparams(value) || !is_float(graph.type(value).dtype)) return a_.qparams(value);
+    double factor = 1;
+    for (const Node* node = graph.producer(value); node != nullptr; node = graph.producer(value)) {
+      const std::span<const ValueId> operands = graph.operands(*node);
+      value = operands[0];
+      if (moves_elements(node->op)) continue;
+      if (node->op == Op::kDequantize) return times(a_.qparams(value), factor);
+      if (node->op != Op::kMul) return nullptr;
+      std::optional<double> by = splat_of(graph, operands[1]);
+      if (!by) {
+        by = splat_of(graph, operands[0]);
+        value = operands[1];
+      }
+      if (!by || !(*by > 0)) return nullptr;
+      factor *= *by;
+    }
+    return nullptr;
+  }
+
+  // If b's value moves elements, its label has other numbers than a's value, and b's integers are right with
+  // the qparams of a: takes these for its qparams.
+  void take_units_of_a(ValueId value, ReplayedResult& found) const {
+    const Node* const node = b_.graph().producer(found.match.value);
+    const QParamsRef own = units_of_a(value), &stored = b_.qparams(found.match.value);
     if (errors_ != Errors::kJudged || !local_.known(value) || node == nullptr || !moves_elements(node->op) ||
-        !own || !stored || !reference.qparams || own->storage != stored->storage || own->axis ||
-        stored->axis || quantization(reference, match) == Quantization::kSame)
-      return std::nullopt;
-    match.has_units_of_reference = true;
-    const std::optional<double> share = share_of(value, reference, match);
-    return share && *share <= 1 ? share : std::nullopt;
+        !own || !stored || own->storage != stored->storage || own->axis || stored->axis ||
+        has_same_numbers(*own, *stored))
+      return;
+    Match match = found.match;
+    match.units = own;
+    const std::optional<double> share = share_of(value, match);
+    if (!share || *share > 1) return;
+    found.match = std::move(match);
+    found.share = share;
   }
 
   Quantization quantization(const Reference& reference, const Match& match) const {
-    const QParamsRef own = permuted_qparams(matcher_.qparams(match, reference), match.alignment);
+    const QParamsRef own = permuted_qparams(matcher_.qparams(match), match.alignment);
     if (!reference.qparams || !own || has_same_numbers(*reference.qparams, *own)) return Quantization::kSame;
     return is_near(*reference.qparams, *own) ? Quantization::kNear : Quantization::kOther;
   }
 
   // True if b's value can be compared with a's. Integers with other qparams cannot be compared: they
   // represent other numbers.
-  bool is_comparable(ValueId value, const Reference& reference, const Match& match) const {
+  bool is_comparable(ValueId value, const Match& match) const {
     const TensorType& a = a_.graph().type(value);
     const bool is_float_b = is_float(b_.graph().type(match.value).dtype);
-    const QParamsRef &qparams_a = a_.qparams(value), &qparams_b = matcher_.qparams(match, reference);
+    const QParamsRef &qparams_a = a_.qparams(value), &qparams_b = matcher_.qparams(match);
     if (is_float(a.dtype)) return is_float_b || qparams_b;
     const Node* producer = a_.graph().producer(value);
     const bool rounded = producer != nullptr && producer->op == Op::kQuantize;
@@ -127,11 +159,11 @@ class Replay {
     return !is_float_b && (!qparams_b || is_same(qparams_a, qparams_b));
   }
 
-  std::optional<double> share_of(ValueId value, const Reference& reference, const Match& match) const {
-    const QParamsRef &own = a_.qparams(value), &stored = matcher_.qparams(match, reference);
+  std::optional<double> share_of(ValueId value, const Match& match) const {
+    const QParamsRef &own = a_.qparams(value), &stored = matcher_.qparams(match);
     // u8 and i8, for example: b's integers are converted to a's
     const bool moved = own && stored && !is_same(own, stored) && has_same_numbers(*own, *stored);
-    if (!moved && !is_comparable(value, reference, match)) return std::nullopt;
+    if (!moved && !is_comparable(value, match)) return std::nullopt;
     const ArrayView plain =
         own || stored ? b_[match.value] : with_sign_of(a_.graph().type(value).dtype, b_[match.value]);
     const Held numbers = as_numbers(plain, moved ? stored : nullptr);
@@ -155,10 +187,10 @@ class Replay {
 
   // b's value as an operand of a's nodes: dense, in the shape and dtype of a's value. Integers with other
   // qparams are converted: a's integers for the numbers that they represent.
-  std::optional<Held> as_operand(ValueId value, const Reference& reference, const Match& match) const {
+  std::optional<Held> as_operand(ValueId value, const Match& match) const {
     const TensorType& type = a_.graph().type(value);
-    const QParamsRef &own = a_.qparams(value), &qparams = matcher_.qparams(match, reference);
-    const bool comparable = is_comparable(value, reference, match);
+    const QParamsRef &own = a_.qparams(value), &qparams = matcher_.qparams(match);
+    const bool comparable = is_comparable(value, match);
     if (!comparable && !(own && qparams)) return std::nullopt;
     const bool numbers = is_float(type.dtype) || !comparable;
     const ArrayView plain = own || qparams ? b_[match.value] : with_sign_of(type.dtype, b_[match.value]);
