@@ -115,6 +115,19 @@ def test_a_batch_norm_of_any_zero_point_is_computed_with_integers(network: Any, 
     assert bits == "int16" or network is Twice or -1 in zero_points
 
 
+@pytest.mark.parametrize("large", [1e4, -2e4])
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
+def test_rows_of_equal_numbers_are_normed_to_zero(name: str, large: float) -> None:
+    """In one unit with small numbers, the large ones have so many bits that their mean is rounded."""
+
+    def function(x: Tensor) -> Any:
+        rows = torch.stack([x, torch.full_like(x, large)], 1)
+        return F.layer_norm(rows, (8,)) if name == "layer_norm" else F.group_norm(rows, 2)
+
+    outputs = check(Function(function), lambda: (torch.rand(2, 8) * 1.08 - 1,), "int8")
+    assert (outputs[0][:, 1] == 0).all()
+
+
 # ---- powers ----
 
 POWERS: dict[str, Callable[[Tensor], Tensor]] = {

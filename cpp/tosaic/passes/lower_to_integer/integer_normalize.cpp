@@ -5,7 +5,8 @@
 //             sum(e) = m / 2^s, with the mantissa m normalized to 31 bits
 //             result = e * r, shifted right; r = 2^61 / m by linear interpolation
 //
-//   norms     y = n * x - sum(x) for rows of n elements, exact except for long rows (rms_norm: y = x)
+//   norms     y = n * x - sum(x) for rows of n elements (rms_norm: y = x), exact except for long rows or rows of
+//             many bits: these are x - max(x) first, so that equal numbers become 0
 //             each row is shifted left until it fills 30 bits
 //             v = mean(y^2) + eps, with eps shifted as y^2 is
 //             result = y / sqrt(v), the reciprocal of the root by linear interpolation
@@ -98,20 +99,21 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
   const ScaledInteger x = within_bits(build, widened(build, from), 28);
   ValueId y = x.id;
   double unit = x.scale();
-  const int bits = bits_to(x.magnitude()), more = 29 - bits;
-  if (norm.centred && bits + bits_to(count) <= 29) {
+  if (norm.centred && bits_to(x.magnitude()) + bits_to(count) <= 29) {
     const ValueId total = m.sum(x.id, axis);
     y = m.sub(build.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
     unit /= static_cast<double>(count);
-  } else if (norm.centred) {  // n * x has too many bits: y = x - sum(x) / n, in 29 bits
+  } else if (norm.centred) {  // n * x has too many bits: y = d - sum(d) / n in 29 bits, with d = x - max(x)
+    const ScaledInteger d = below(build, x, m.max(x.id, axis));  // 0 in a row of equal numbers, and so is y
+    const int bits = bits_to(d.magnitude()), more = 29 - bits;
     int fewer = std::max(0, bits + bits_to(count) - 30);
-    const auto most_of_sum = [&] { return ((x.magnitude() >> fewer) + 1) * count; };
+    const auto most_of_sum = [&] { return ((d.magnitude() >> fewer) + 1) * count; };
     while (most_of_sum() >= std::int64_t{1} << 30) ++fewer;  // a rescale by 1/2 is defined below 2^30
     const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
     unit = std::ldexp(unit, -more);
     const std::int64_t most = most_of_sum();
-    const ScaledInteger sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
-    y = m.sub(m.left(x.id, more), rescaled(build, sum, DType::kI32, unit).id);
+    const ScaledInteger sum{m.sum_less(d.id, axis, count, fewer), {part}, 0, {-most, most}};
+    y = m.sub(m.left(d.id, more), rescaled(build, sum, DType::kI32, unit).id);
   }
   // norm.eps is added to the integer `mean` below, so it is converted to the unit of `mean`: eps = norm.eps /
   // unit^2 * spread, stored as part * 2^-exponent. `unit` is the scale of y, and `spread` is the ratio of
