@@ -69,14 +69,17 @@ void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::op
   }
 }
 
-// By how much rounding to a unit moves the bounds that limit magnitudes, if by more than 1/64 of one.
-double error_of_bounds(const ClampAttrs& attrs, double unit) {
-  const auto error = [&](double bound) {
+// By how much rounding to a unit moves the bounds that limit magnitudes, if by more than 1/64 of one. Bounds
+// beyond the numbers of x change none of them.
+double error_of_bounds(const ClampAttrs& attrs, const ScaledInteger& x, double unit) {
+  const auto error = [&](double bound, double most) {
     const double off = std::abs(bound - std::max(std::nearbyint(bound / unit), 1.0) * unit);
-    return std::isfinite(bound) && off > 0x1p-6 * bound ? off : 0;
+    return bound > 0 && bound < most && off > 0x1p-6 * bound ? off : 0;
   };
-  return std::max(attrs.max && as_double(*attrs.max) > 0 ? error(as_double(*attrs.max)) : 0,
-                  attrs.min && as_double(*attrs.min) < 0 ? error(-as_double(*attrs.min)) : 0);
+  const double lowest = static_cast<double>(x.centred().low) * x.scale();
+  const double highest = static_cast<double>(x.centred().high) * x.scale();
+  return std::max(attrs.max ? error(as_double(*attrs.max), highest) : 0,
+                  attrs.min ? error(-as_double(*attrs.min), -lowest) : 0);
 }
 
 // x in a unit in which the bounds are nearly whole. If 29 bits for x are too few, the numbers that saturate to
@@ -84,7 +87,7 @@ double error_of_bounds(const ClampAttrs& attrs, double unit) {
 ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, const ScaledInteger& x) {
   if (bounds_are_whole(attrs, x)) return widened(build, x);
   const int more = std::max(29 - bits_to(x.magnitude() + 1), 0);
-  if (x.minus_infinity || error_of_bounds(attrs, std::ldexp(x.scale(), -more)) == 0) return finest(build, x);
+  if (x.minus_infinity || error_of_bounds(attrs, x, std::ldexp(x.scale(), -more)) == 0) return finest(build, x);
   const auto units = [&](const std::optional<Scalar>& bound, double none) {
     return std::clamp(bound ? as_double(*bound) / x.scale() : none, -0x1p31, 0x1p31);
   };
@@ -169,7 +172,7 @@ RuleResult clamped(const RuleContext& ctx) {
     }
     x = in_unit_of_bounds(ctx.build, attrs, x);
     const double scale = x.scale();
-    if (const double off = error_of_bounds(attrs, scale); off > 0) {
+    if (const double off = error_of_bounds(attrs, x, scale); off > 0) {
       const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
       if (noticed && noticed->step < off)
         return Refusal{"its bounds are far below the unit of its operand, in which they would be rounded"};
