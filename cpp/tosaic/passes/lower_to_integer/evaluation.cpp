@@ -178,11 +178,14 @@ void require_fine_counts(const RuleContext& ctx, ValueId variable, const ScaledI
   }
   const ConstantRef made = evaluate_from(ctx.node, variable, make_constant("", DType::kF32, {3}, least));
   const Elements f(*made);
-  double size = 0;
-  for (std::size_t i = 0; i < least.size(); ++i)
-    if (std::isfinite(f.as_double(i))) size = std::max(size, std::abs(f.as_double(i)));
-  if (size != 0 && size < kFewest * unit)
-    throw NoIntegerForm("its results span too many orders of magnitude");
+  double size = 0, lost = 0;
+  for (std::size_t i = 0; i < least.size(); ++i) {
+    const double number = f.as_double(i);
+    if (!std::isfinite(number)) continue;
+    size = std::max(size, std::abs(number));
+    lost = std::max(lost, std::abs(std::nearbyint(number / unit) * unit - number));
+  }
+  if (lost > 0 && size < kFewest * unit) throw NoIntegerForm("its results span too many orders of magnitude");
 }
 
 }  // namespace tosaic::passes
