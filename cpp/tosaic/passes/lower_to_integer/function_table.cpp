@@ -428,6 +428,20 @@ std::optional<FunctionTable> function_table(const RuleContext& ctx) {
   return FunctionTable{std::move(made->variables), std::move(made->values)};
 }
 
+std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table) {
+  const std::vector<ScaledInteger>& x = table.variables;
+  if (!is_float(table.values->dtype)) return std::nullopt;
+  const bool is_single = x.size() == 1;
+  const ConstantRef numbers = is_single ? repeated(table.values, x.front().range,
+                                                   integer_limits(ctx.build.type(x.front().id).dtype)->low, 1)
+                                        : table.values;
+  const Elements elements(*numbers);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (!std::isfinite(elements.as_double(i))) return std::nullopt;
+  const ValueId position = is_single ? position_of(ctx.build, x.front()) : position_of(ctx.build, x[0], x[1]);
+  return numbers_at(ctx, position, *numbers);
+}
+
 std::optional<RuleResult> tabulated_composition(const RuleContext& ctx) {
   if (ctx.node.result_qparams() == nullptr && ctx.node.result_type().dtype != DType::kBool)
     return std::nullopt;

@@ -101,6 +101,7 @@ void GraphLowering::add_outputs() {
   std::string name = nodes.empty() ? "" : source_.node_name(nodes.back());
   for (Output output : source_.outputs()) {
     const TensorType& type = source_.type(output.value);
+    number_deferred(output.value);
     IntegerBuilder reader(made_, origin, name);
     output.value = values_.value(output.value, reader);
     const DType dtype = made_.graph.type(output.value).dtype;
@@ -124,8 +125,10 @@ void GraphLowering::lower(const Node& node) {
     case Route::kDequantize:
       return lower_dequantize(ctx);
     case Route::kForeign:
+      number_deferred_operands(node);
       return lower_foreign(values_, node, build);
     case Route::kCopied:
+      number_deferred_operands(node);
       return copy_node(values_, node, build);
     case Route::kComputed:
       return lower_computed(ctx);
@@ -234,6 +237,11 @@ void GraphLowering::lower_quantize(const RuleContext& ctx) {
       return;
     }
     if (reads_table(ctx.node.node()) && lower_tables(ctx)) return;
+    number_deferred(from);
+    if (values_.scaled(from) != nullptr) {
+      static_cast<void>(store_result(ctx, 0, ctx.scaled(0)));
+      return;
+    }
   }
   QuantizeAttrs attrs = ctx.node.attrs<QuantizeAttrs>();
   if (to != nullptr) {
@@ -252,6 +260,7 @@ void GraphLowering::lower_quantize(const RuleContext& ctx) {
 void GraphLowering::lower_computed(const RuleContext& ctx) {
   const Node& node = ctx.node.node();
   if (reads_table(node) && lower_tables(ctx)) return;
+  number_deferred_operands(node);
   Outcome refused = check_operands_and_results(ctx.node);
   if (!refused) refused = lower_node(ctx);
   if (!refused || defer(ctx, refused->reason)) return;
@@ -312,6 +321,23 @@ bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
   if (!table) return false;
   values_.defer(result, ctx.node.node(), std::move(*table), reason);
   return true;
+}
+
+// Emits the table of a deferred float whose numbers are finite, on a target without floats: its next reader is
+// no function, and reads a clamp(1 / x) although 1 / x has no numbers.
+void GraphLowering::number_deferred(ValueId id) {
+  const FunctionTable* const table = values_.deferred_table(id);
+  if (made_.rules.float_arithmetic || table == nullptr || values_.scaled(id) != nullptr) return;
+  const Node& node = *source_.producer(id);
+  IntegerBuilder build(made_, node.origin, source_.node_name(node));
+  const RuleContext ctx(values_, node, build);
+  if (std::optional<ScaledInteger> made = value_or_nothing([&] { return numbers_of(ctx, *table); }))
+    values_.set_scaled(id, *std::move(made));
+}
+
+void GraphLowering::number_deferred_operands(const Node& node) {
+  for (const ValueId id : source_.operands(node))
+    if (id.valid()) number_deferred(id);
 }
 
 }  // namespace tosaic::passes

@@ -54,6 +54,8 @@ class GraphLowering {
   [[nodiscard]] Outcome check_operands_and_results(const NodeView& view) const;
   [[nodiscard]] bool lower_tables(const RuleContext& ctx);
   [[nodiscard]] bool defer(const RuleContext& ctx, const std::string& reason);
+  void number_deferred(ValueId id);
+  void number_deferred_operands(const Node& node);
 
   const Graph& source_;
   NewGraph made_;
