@@ -203,6 +203,97 @@ def test_whole_numbers_are_in_one_unit_with_finer_ones() -> None:
     check(Function(function), lambda: (torch.randn(3, 4),), "int8")
 
 
+WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "floor": lambda x: torch.floor(x.float()),
+    "round of 4 times": lambda x: torch.round(x.float() * 4),
+    "clamped": lambda x: torch.round(x.float() * 4).clamp(-100, 100),
+    "sign": lambda x: torch.sign(x.float()) * 3,
+    "tanh of multiples": lambda x: torch.round(torch.tanh(x.float()) * 4),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_of_integers_lose_nothing_in_their_unit(name: str) -> None:
+    """The unit is 1, and the numbers for the least integers are few units, which are all of their bits."""
+    outputs = check(
+        Function(lambda x, y: (WHOLE[name](x), y + 1)),
+        lambda: (torch.randint(-128, 128, (40,)).to(torch.int8), torch.randn(2, 4)),
+        "int8",
+    )
+    assert outputs[0].dtype == np.float32
+
+
+COUNTED: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": torch.exp,
+    "sub": lambda x: x - 0.3,
+    "cat": lambda x: torch.cat([x, x * 0.1]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_bounds_beyond_the_numbers_that_a_cast_makes_need_no_unit(name: str) -> None:
+    """bound-numbers clamps what the readers saturate: far beyond all integers of the operand."""
+    whole = lambda x: torch.round(x * 4).clamp(-100, 100).to(torch.int16).float()  # noqa: E731
+    check(Function(lambda x: COUNTED[name](whole(x))), lambda: (torch.rand(2, 4) * 4 - 2,), "int8")
+
+
+POLES: dict[str, Callable[[Tensor], Tensor]] = {
+    "reciprocal": lambda x: (1 / x) * 4,
+    "rsqrt": lambda x: torch.rsqrt(x) * 4,
+    "log": lambda x: torch.log(x) * 4,
+    "inverse square": lambda x: x**-2.0 + 1,
+}
+READERS: dict[str, Callable[[Tensor], Any]] = {
+    "returned": lambda x: x,
+    "softmax": lambda x: torch.softmax(x.half().float(), -1),
+    "sum and comparison": lambda x: (x.half().float().sum(-1), x.half().float() > 2),
+    "moved": lambda x: torch.cat([x.half().float().T, x.half().float().T]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", POLES)
+def test_numbers_that_are_bounded_behind_a_pole_are_one_table(name: str, reader: str) -> None:
+    """1 / x has no numbers at 0, and round(4 / x), clamped, has some everywhere."""
+
+    def function(x: Tensor) -> Any:
+        return READERS[reader](torch.round(POLES[name](torch.exp(x))).clamp(-100, 100))
+
+    program, made, _ = lowered(Function(function), lambda: (torch.rand(8, 5) * 4 - 2,), "int8")
+    for x in [torch.linspace(-2, 2, 40).reshape(8, 5), torch.full((8, 5), -9.0)]:
+        assert tosaic.compare(program, made, (x,)).ok
+        reference = run_reference_model(made, x)
+        assert reference.ok, reference.log
+        for found, by_model in zip(in_list(made.run(x)), in_list(reference.outputs), strict=True):
+            np.testing.assert_array_equal(found, by_model)
+
+
+@pytest.mark.parametrize("name", ["rsqrt", "log", "reciprocal"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_a_function_of_counts_has_an_entry_for_each_next_to_its_pole(name: str, dtype: torch.dtype) -> None:
+    """Counts are exact: none of them is closer to zero than its bits tell."""
+    module = Function(lambda x: getattr(torch, name)(x[:, 1:].float()))
+    draw = lambda: (torch.randint(3, 120, (2, 7)).to(dtype),)  # noqa: E731
+    program, made, _ = lowered(module, draw, "int8")
+    x = torch.tensor([[0, 0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 20, 100, 119]], dtype=dtype)
+    assert tosaic.compare(program, made, (x,)).ok
+    np.testing.assert_array_equal(made.run(x), program.run(x))
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_sine_of_many_turns_is_computed_from_the_fraction_of_a_turn(name: str, bits: str) -> None:
+    """Numbers next to a mask of -1e4 have turns so close that samples of the sine tell nothing."""
+
+    def function(x: Tensor, y: Tensor) -> Any:
+        return getattr(torch, name)(torch.where(y, x, -1e4) + 1)
+
+    outputs = check(
+        Function(function), lambda: (torch.rand(6, 5) * 8 - 4, torch.rand(6, 5) > 0.3), bits, fine=400
+    )
+    assert outputs[0].std() > 0.3
+
+
 @pytest.mark.parametrize("name", ["cosh", "exp", "sinh"])
 def test_a_function_of_integers_that_grows_beyond_all_units_is_refused(name: str) -> None:
     """Of the results for all integers of u8, the unit would make 0 of those for the least integers."""

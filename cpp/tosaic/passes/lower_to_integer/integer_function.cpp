@@ -191,11 +191,44 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
   return ScaledInteger{ctx.build.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
 }
 
+// A sine or cosine of so many turns that the samples of function_samples.h are too far apart: x in turns, of
+// which the fraction is the position in a table of one turn. Returns nothing for few turns, or few integers, of
+// which samples are more exact.
+std::optional<ScaledInteger> sine(const RuleContext& ctx, const ScaledInteger& x) {
+  constexpr double kTurn = 6.283185307179586477, kCoarsest = 0x1p-14;
+  constexpr int kLineBits = 12, kResultBits = 29, kFewTurns = 8;
+  constexpr std::int64_t kFewIntegers = 65536;
+  const double turns = static_cast<double>(x.magnitude()) * x.scale() / kTurn;
+  if (turns <= kFewTurns || x.range.high - x.range.low <= kFewIntegers) return std::nullopt;
+  if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
+  const int bits = 28 - std::ilogb(turns);
+  const double unit = std::ldexp(kTurn, -bits);
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  if (bits < kLineBits || unit > (to ? to->scales.front() : kCoarsest))
+    throw NoIntegerForm("it turns more often than 32 bits of its operand can tell");
+  IntegerMath m(ctx.build);
+  const ScaledInteger fine = rescaled(ctx.build, x, DType::kI32, unit);
+  std::vector<std::int64_t> knots;
+  for (int k = 0; k <= 1 << kLineBits; ++k) {
+    const double at = std::ldexp(kTurn * k, -kLineBits);
+    knots.push_back(
+        std::llround(std::ldexp(ctx.node.op() == Op::kSin ? std::sin(at) : std::cos(at), kResultBits)));
+  }
+  const ValueId fraction = m.bits(fine.id, (std::int64_t{1} << bits) - 1);
+  const std::int64_t most = (std::int64_t{1} << kResultBits) + 1;
+  ScaledInteger out{
+      m.on_lines(fraction, bits - kLineBits, knots), {std::ldexp(1.0, -kResultBits)}, 0, {-most, most}};
+  out.error = x.error + unit + 0x1p-20;
+  out.nan_mask = x.nan_mask;
+  return out;
+}
+
 // The functions of a number x in i32 that have arithmetic of their own. A function returns nothing if it has
 // none for the node.
 struct FunctionRule {
   std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x);
   bool steep_at_zero = false;  // the function changes much within few units of the operand near zero
+  bool or_samples = false;     // by_samples() has the nodes for which the rule has nothing
 };
 
 constexpr OpTable<FunctionRule> kFunctions = {
@@ -212,7 +245,32 @@ constexpr OpTable<FunctionRule> kFunctions = {
     {Op::kRemainder, {remainder}},
     {Op::kFmod, {remainder}},
     {Op::kSign, {sign}},
+    {Op::kSin, {sine, false, true}},
+    {Op::kCos, {sine, false, true}},
 };
+
+// True if x are few integers, and those that the source program has: a quantized value, integers, or a function
+// or a view of them that no arithmetic has rounded. Then a table has the function at each of them, poles
+// included.
+bool has_exact_integers(const RuleContext& ctx, ValueId id, const ScaledInteger& x) {
+  constexpr std::int64_t kMost = 65536;
+  const Graph& graph = ctx.node.graph();
+  if (x.error != 0 || x.range.high - x.range.low >= kMost) return false;
+  while (is_float(graph.type(id).dtype) && !graph.type(id).qparams) {
+    const Node* const producer = graph.producer(id);
+    if (producer == nullptr || !(info(producer->op).has(kElementwise) || info(producer->op).has(kView)))
+      return false;
+    ValueId next;
+    for (const ValueId operand : graph.operands(*producer)) {
+      if (!operand.valid() || graph.value(operand).kind == ValueKind::kConstant) continue;
+      if (next.valid() && next != operand) return false;
+      next = operand;
+    }
+    if (!next.valid()) return false;
+    id = next;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -249,8 +307,14 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (function != nullptr && function->steep_at_zero && is_vague_near_zero(x))
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return made;
   if (function != nullptr) {
-    const std::optional<ScaledInteger> made = function->rule(ctx, x);
-    return made ? std::optional<RuleResult>(*made) : std::nullopt;
+    const auto by_rule = [&]() -> std::optional<RuleResult> {
+      const std::optional<ScaledInteger> made = function->rule(ctx, x);
+      return made ? std::optional<RuleResult>(*made) : std::nullopt;
+    };
+    const bool is_exact = has_exact_integers(ctx, ctx.node.operand(variable), x);
+    const std::optional<RuleResult> made = is_exact ? attempt(by_rule) : by_rule();
+    const bool is_refused = made && std::holds_alternative<Refusal>(*made);
+    if (made ? !is_refused : !function->or_samples) return made;
   }
   return by_samples(ctx, ctx.node.operand(variable), x);
 }
