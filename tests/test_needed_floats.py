@@ -268,6 +268,19 @@ def test_numbers_that_are_bounded_behind_a_pole_are_one_table(name: str, reader:
             np.testing.assert_array_equal(found, by_model)
 
 
+@pytest.mark.parametrize("name", ["rsqrt", "log"])
+def test_integers_of_16_bits_that_a_function_makes_nan_of_have_a_mask(name: str) -> None:
+    """They have no zero point: half of them are negative numbers, which do not occur."""
+
+    def function(x: Tensor, z: Tensor) -> Any:
+        y = torch.round(getattr(torch, name)(torch.sigmoid(x) + 0.25) * 4).clamp(-100, 100)
+        y = y.to(torch.bfloat16).float()
+        total = torch.add(z * 0.75, y, alpha=0.25)
+        return total, total + y
+
+    check(Function(function), lambda: (torch.rand(4, 6) * 4 - 2, torch.randn(4, 6)), "int16")
+
+
 @pytest.mark.parametrize("name", ["rsqrt", "log", "reciprocal"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
 def test_a_function_of_counts_has_an_entry_for_each_next_to_its_pole(name: str, dtype: torch.dtype) -> None:

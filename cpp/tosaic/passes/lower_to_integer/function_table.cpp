@@ -382,6 +382,39 @@ bool has_arithmetic(Op op, const ScaledInteger& a, const ScaledInteger& b) {
   return std::find(kArithmetic.begin(), kArithmetic.end(), op) != kArithmetic.end();
 }
 
+bool is_finite(const Constant& table) {
+  const Elements elements(table);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (!std::isfinite(elements.as_double(i))) return false;
+  return true;
+}
+
+// The numbers of a table of x. Integers at one end of the range of x may have NaN, as negative ones do for a
+// logarithm: they get the nearest number, and a mask.
+std::optional<ScaledInteger> numbers_of_one(const RuleContext& ctx, const ScaledInteger& x,
+                                            const ConstantRef& values) {
+  const std::int64_t least = integer_limits(ctx.build.type(x.id).dtype)->low;
+  const Elements elements(*values);
+  const auto is_nan = [&](std::int64_t q) {
+    return std::isnan(elements.as_double(static_cast<std::size_t>(q - least)));
+  };
+  ValueRange numbers = x.range;
+  while (numbers.low < numbers.high && is_nan(numbers.low)) ++numbers.low;
+  while (numbers.low < numbers.high && is_nan(numbers.high)) --numbers.high;
+  const ConstantRef table = repeated(values, numbers, least, 1);
+  if (!is_finite(*table)) return std::nullopt;
+  ScaledInteger made = numbers_at(ctx, position_of(ctx.build, x), *table);
+  if (numbers == x.range) return made;
+  const ValueId id = ctx.build.cast(x.id, DType::kI32);
+  const auto bound = [&](std::int64_t q) { return ctx.build.number(q, ctx.build.type(id).rank()); };
+  if (numbers.low > x.range.low) made.nan_mask = ctx.build.binary(Op::kTosaGreater, bound(numbers.low), id);
+  if (numbers.high < x.range.high)
+    made.nan_mask =
+        ctx.build.either(made.nan_mask, ctx.build.binary(Op::kTosaGreater, id, bound(numbers.high)));
+  made.nan_mask = in_shape(ctx, *made.nan_mask);
+  return made;
+}
+
 }  // namespace
 
 void FunctionOperands::set(std::size_t variable, const ConstantRef& values, const QParams* of_values) {
@@ -431,15 +464,9 @@ std::optional<FunctionTable> function_table(const RuleContext& ctx) {
 std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table) {
   const std::vector<ScaledInteger>& x = table.variables;
   if (!is_float(table.values->dtype)) return std::nullopt;
-  const bool is_single = x.size() == 1;
-  const ConstantRef numbers = is_single ? repeated(table.values, x.front().range,
-                                                   integer_limits(ctx.build.type(x.front().id).dtype)->low, 1)
-                                        : table.values;
-  const Elements elements(*numbers);
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    if (!std::isfinite(elements.as_double(i))) return std::nullopt;
-  const ValueId position = is_single ? position_of(ctx.build, x.front()) : position_of(ctx.build, x[0], x[1]);
-  return numbers_at(ctx, position, *numbers);
+  if (x.size() == 1) return numbers_of_one(ctx, x.front(), table.values);
+  if (!is_finite(*table.values)) return std::nullopt;
+  return numbers_at(ctx, position_of(ctx.build, x[0], x[1]), *table.values);
 }
 
 std::optional<RuleResult> tabulated_composition(const RuleContext& ctx) {

@@ -87,7 +87,8 @@ double error_of_bounds(const ClampAttrs& attrs, const ScaledInteger& x, double u
 ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, const ScaledInteger& x) {
   if (bounds_are_whole(attrs, x)) return widened(build, x);
   const int more = std::max(29 - bits_to(x.magnitude() + 1), 0);
-  if (x.minus_infinity || error_of_bounds(attrs, x, std::ldexp(x.scale(), -more)) == 0) return finest(build, x);
+  if (x.minus_infinity || error_of_bounds(attrs, x, std::ldexp(x.scale(), -more)) == 0)
+    return finest(build, x);
   const auto units = [&](const std::optional<Scalar>& bound, double none) {
     return std::clamp(bound ? as_double(*bound) / x.scale() : none, -0x1p31, 0x1p31);
   };
