@@ -196,6 +196,7 @@ bool Planner::has_whole_numbers(const Node& node) {
 bool Planner::has_whole_results(const Node& node) {
   if (!has_whole_numbers(node)) return false;
   if (node.op == Op::kFull) return true;
+  if (node.op == Op::kResize) return Graph::attrs<ResizeAttrs>(node).mode == ResizeMode::kNearest;
   switch (behaviour_of(node.op)) {
     case Behaviour::kMovement:
     case Behaviour::kSelection:

@@ -94,14 +94,15 @@ bool Planner::has_table(const Call& c) {
 void Planner::set_output(NodeIndex i, const Precision& p) {
   // A function becomes a table, whose results have 16 bits only for targets with that extension.
   const Behaviour behaviour = call(i).behaviour;
-  const bool is_table = behaviour == Behaviour::kFunction || behaviour == Behaviour::kUnit ||
-                        behaviour == Behaviour::kSymmetricUnit || call(i).function_of.valid();
+  const bool is_function = behaviour == Behaviour::kFunction || behaviour == Behaviour::kUnit ||
+                           behaviour == Behaviour::kSymmetricUnit;
+  const bool is_table = is_function || call(i).function_of.valid();
   if (call(i).position && !is_table)
     if (const std::vector<NodeIndex> samplers = samplers_of(i); !samplers.empty())
       return set(Slot::output(i), grid_spec(samplers, p), "positions");
   if (call(i).counts && call(i).whole && behaviour == Behaviour::kMovement)
     return set(Slot::output(i), in_16_bits(p), kCounts);
-  if (call(i).of_integers && is_elementwise(call(i)) && !is_table)
+  if (call(i).of_integers && is_elementwise(call(i)) && !is_function)
     return set(Slot::output(i), in_16_bits(p), kWholeNumbers);
   if (p.fixed_ranges)
     if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
