@@ -3,7 +3,7 @@
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
 //   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a pool
-//                            of more than 16 bits compares the slices that the windows read
+//                            of integers that MAX_POOL2D does not take compares the slices that its windows read
 //   prod                     works on mantissas and exponents
 //
 // Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
@@ -21,8 +21,6 @@
 
 namespace tosaic::passes {
 namespace {
-
-bool is_narrow(DType dtype) { return dtype == DType::kI8 || dtype == DType::kI16; }
 
 // Sums over windows of the last two axes of (N, C, H, W), as a depthwise convolution by ones.
 ScaledInteger window_sums(IntegerBuilder& build, const ScaledInteger& x, const ConvAttrs& windows,
@@ -42,10 +40,10 @@ ScaledInteger window_sums(IntegerBuilder& build, const ScaledInteger& x, const C
   return {build.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
 }
 
-// True for the last two axes of a value of rank 4 and 8 or 16 bits, up to 4096 x 4096.
+// True for the last two axes of a narrow value of rank 4, up to 4096 x 4096.
 bool is_over_image(const IntegerBuilder& build, const ScaledInteger& x, const Dims& axes) {
   const Shape& shape = build.type(x.id).shape;
-  if (!is_narrow(build.type(x.id).dtype) || shape.size() != 4 || axes.size() != 2) return false;
+  if (!is_narrow(build, x) || shape.size() != 4 || axes.size() != 2) return false;
   return axes.contains(2) && axes.contains(3) && shape[2] <= 4096 && shape[3] <= 4096;
 }
 
@@ -154,7 +152,7 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
     return Refusal{"its rank"};  // the expansion has a rank that has a rule
   const ScaledInteger x = ctx.with_one_scale(0);
   const bool pads = attrs.padding[0] != 0 || attrs.padding[1] != 0;
-  const bool same_qparams = is_narrow(ctx.build.type(x.id).dtype) && has_qparams_of_result(ctx, x);
+  const bool same_qparams = is_narrow(ctx.build, x) && has_qparams_of_result(ctx, x);
   if (ctx.build.rules().semantics.average == target::AverageForm::kRawSum && same_qparams && pads &&
       attrs.count_include_pad && !attrs.divisor_override)
     return padded_and_pooled(ctx.build, x, attrs, out);
@@ -347,9 +345,9 @@ RuleResult integer_choice(const RuleContext& ctx) {
     if (pool == nullptr || pool->kernel.size() != 2 || ctx.node.operand_type(0).rank() != 4)
       return Refusal{"its windows"};  // the expansion has windows that have a rule
     const bool is_dense = pool->dilation == Dims::filled(2, 1);
-    if (is_dense) x = narrowed(ctx.build, x, ctx.build.rules().wide_integers ? 16 : 8);
-    if (!is_narrow(ctx.build.type(x.id).dtype))
-      return window_maxima(ctx.build, x, *pool, ctx.node.result_type().shape);
+    if (is_dense) x = narrowed(ctx.build, x);
+    if (!is_narrow(ctx.build, x))
+      return window_maxima(ctx.build, widened(ctx.build, x), *pool, ctx.node.result_type().shape);
     if (!is_dense) return Refusal{"its windows"};
     x.id = ctx.build.emit(node.op, *node.attrs, {x.id});
     return x;

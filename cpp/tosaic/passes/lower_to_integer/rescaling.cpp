@@ -172,24 +172,31 @@ ScaledInteger widened(IntegerBuilder& build, const ScaledInteger& x) {
   return out;
 }
 
-ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x, int bits) {
+bool is_narrow(const IntegerBuilder& build, const ScaledInteger& x) {
+  const DType dtype = build.type(x.id).dtype;
+  return dtype == DType::kI8 || (dtype == DType::kI16 && build.rules().wide_integers);
+}
+
+ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x) {
   constexpr std::int64_t kBytes = 256;
-  if (build.type(x.id).dtype != DType::kI32 || x.zero_point != 0 || x.axis || x.minus_infinity) return x;
-  ScaledInteger out = x;
+  if (is_narrow(build, x) || build.type(x.id).dtype == DType::kI48) return x;
+  const ScaledInteger wide = build.type(x.id).dtype == DType::kI16 ? widened(build, x) : x;
+  if (wide.zero_point != 0 || wide.axis || wide.minus_infinity) return wide;
   for (const DType dtype : {DType::kI8, DType::kI16}) {
     const ValueRange limits = *integer_limits(dtype);
-    if (dtype == DType::kI16 && bits < 16) return x;
-    if (!limits.contains(x.range.low) || !limits.contains(x.range.high)) {
-      const bool is_unsigned = dtype == DType::kI8 && x.range.low >= 0 && x.range.high < kBytes;
+    ScaledInteger out = wide;
+    if (!limits.contains(wide.range.low) || !limits.contains(wide.range.high)) {
+      const bool is_unsigned = dtype == DType::kI8 && wide.range.low >= 0 && wide.range.high < kBytes;
       if (!is_unsigned) continue;
       out.zero_point = limits.low;
-      out.range = {x.range.low + limits.low, x.range.high + limits.low};
-      out.id = build.binary(Op::kTosaAdd, x.id, build.number(limits.low, build.type(x.id).rank()));
+      out.range = {wide.range.low + limits.low, wide.range.high + limits.low};
+      out.id = build.binary(Op::kTosaAdd, wide.id, build.number(limits.low, build.type(wide.id).rank()));
     }
+    if (dtype == DType::kI16 && !build.rules().wide_integers) return wide;
     out.id = build.cast(out.id, dtype);
     return out;
   }
-  return x;
+  return wide;
 }
 
 ScaledInteger within_bits(IntegerBuilder& build, const ScaledInteger& x, int bits) {
