@@ -15,6 +15,7 @@ __all__ = ["FORCED", "forced_by"]
 
 FORCED: tuple[tuple[str, str], ...] = (
     (r"has no elements", "TOSA has no tensors without elements"),
+    (r"no unit of \S+ bits represents both", "one tensor of integers has one unit for all its numbers"),
     (r"an i64 result may not fit", "TOSA has no i64"),
     (r"numbers that are not finite", "no scale follows from infinities or NaN in the samples"),
     (r"one unit for all operands leaves", "one tensor of integers has one unit for all its numbers"),

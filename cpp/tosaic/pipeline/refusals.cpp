@@ -12,6 +12,7 @@
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/qdq.h"
+#include "tosaic/quant/unit_of_constant.h"
 #include "tosaic/target/type_support.h"
 
 namespace tosaic::pipeline {
@@ -33,15 +34,26 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
+// Why no integers represent a constant that the node reads; empty if some do.
+std::string why_constant_is_float(const Graph& graph, const Node& node) {
+  for (const ValueId id : graph.operands(node)) {
+    const ConstantRef constant = id.valid() ? graph.value(id).constant : nullptr;
+    const std::string reason = constant ? quant::why_no_unit(*constant) : "";
+    if (!reason.empty()) return "the constant " + quoted(graph.value(id).name) + " " + reason;
+  }
+  return {};
+}
+
 // The error that an operator computes with floats, or moves them. It names a foreign operator by its target,
 // which computes with integers if its description has a function for them.
 ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
+  const std::string reason = moves ? why_constant_is_float(graph, node) : "";
   const auto parts = [&](const std::string& name, std::string hint) {
-    return located(
-        {.where = "lower",
-         .what = quoted(name) + " " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
-         .hint = std::move(hint)},
-        node.origin, graph.node_name(node));
+    return located({.where = "lower",
+                    .what = quoted(name) + " " + (moves ? "moves" : "computes with") +
+                            " floats: " + (reason.empty() ? "it was not quantized" : reason),
+                    .hint = std::move(hint)},
+                   node.origin, graph.node_name(node));
   };
   if (node.op != Op::kOpaque) return parts(std::string(info(node.op).name), {});
   const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
@@ -135,10 +147,14 @@ std::vector<ErrorParts> float_outputs(const Graph& graph) {
     const bool is_constant = value.kind == ValueKind::kConstant;
     std::string what = described(graph, output);
     what += is_constant ? " is the constant " : " is the input ";
-    what += quoted(value.name) + " as floats: it was not quantized";
-    found.push_back({.where = "lower",
-                     .what = std::move(what),
-                     .hint = "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs"});
+    what += quoted(value.name);
+    const std::string reason = is_constant ? quant::why_no_unit(*value.constant) : "";
+    if (!reason.empty())
+      found.push_back({.where = "lower", .what = what + ", which " + reason});
+    else
+      found.push_back({.where = "lower",
+                       .what = what + " as floats: it was not quantized",
+                       .hint = "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs"});
   }
   return found;
 }

@@ -18,6 +18,7 @@
 //   quantize(%table)                            ->   constant: i8, rounded as torch rounds it
 //   cos(mul(dequantize(%a), dequantize(%b)))    ->   constant: f32
 //   permute(dequantize(%weight))                     stays: integer operators read the integers of %weight
+//   f16: cast(dequantize(%weight))                   stays, too
 //
 // Foreign nodes, nodes with regions or variables, and nodes over constants whose data is not bound (a text
 // form read without its weights) are not folded. A folded value that only folded nodes read adds no constant
@@ -110,12 +111,13 @@ class Folding {
   }
 
   // Returns the qparams of the integers if the node's result is constant integers that were dequantized, and
-  // at most moved since. Returns null for other floats. Such a result is a weight: its node stays, so that
-  // integer operators find the integers.
+  // at most moved, or cast to f16 or bf16, since. Returns null for other floats. Such a result is a weight: its
+  // node stays, so that integer operators find the integers.
   [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (!has_integer_form(graph_.type(graph_.result(node)).dtype) || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
       return qparams_of(Graph::attrs<DequantizeAttrs>(node), graph_.type(graph_.operands(node)[0]).dtype);
+    if (node.op == Op::kCast) return integers_[graph_.operands(node)[0].index()];
     if (node.result_count != 1 || !moves(node)) return nullptr;
     QParamsRef common;
     for (const ValueId id : graph_.operands(node)) {

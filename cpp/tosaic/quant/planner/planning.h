@@ -25,10 +25,10 @@
 
 #include "tosaic/quant/planner/behaviour.h"
 #include "tosaic/quant/planner/planner.h"
+#include "tosaic/quant/unit_of_constant.h"
 
 namespace tosaic::quant {
 
-inline constexpr double kLargestActivation = 1e4;
 inline constexpr std::int64_t kMostScanned = 1 << 22;
 
 // On which inputs of the caller a value depends: none, only integers, or floats.
@@ -235,7 +235,9 @@ class Planner {
   void round_returned_numbers();
   [[nodiscard]] bool stores(NodeIndex i) const;
   void round_returned(NodeIndex p, NodeIndex output);
+  [[nodiscard]] NodeIndex table_of(NodeIndex i);
   [[nodiscard]] bool has_one_magnitude(ValueId id);
+  [[nodiscard]] std::optional<QSpec> spec_of_constant(NodeIndex p, const ObservedSpec& activation);
   void round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule);
   [[nodiscard]] Slot scale_of_slot(Slot slot) const;
   [[nodiscard]] const PlanEntry* spec_of_readers(NodeIndex p) const;

@@ -5,18 +5,23 @@
 //   y -> output                       y is observed at the edge y -> output
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
+//   table -> index -> output          a constant is rounded at the edge table -> index. If it has numbers beyond those
+//                                     of activations, it has up to 32 bits, so that the others have their bits, too
 //
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
 // bounded by a call that is not selected. A call of torch that stores an input in a state is treated as an output.
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
 namespace {
 
 constexpr const char* kReturnedInput = "returned input";
+constexpr const char* kReturnedConstant = "returned constant";
 
 }  // namespace
 
@@ -51,6 +56,26 @@ bool Planner::has_one_magnitude(ValueId id) {
   return true;
 }
 
+// The spec of a constant that is returned, possibly behind calls that rearrange it; none if no unit represents its
+// numbers.
+std::optional<QSpec> Planner::spec_of_constant(NodeIndex p, const ObservedSpec& activation) {
+  ValueId id = value(p);
+  for (const Node* node = id.valid() ? graph_.producer(id) : nullptr; node != nullptr && rearranges(*node);
+       node = graph_.producer(id))
+    id = graph_.operands(*node)[0];
+  const Constant* const constant = constant_of(graph_, id);
+  const bool is_large = call(p).large || (constant != nullptr && constant_numbers(id));
+  if (!is_large || has_one_magnitude(id)) return activation;
+  const bool has_16_bits = bits_of(activation.dtype) == 16;
+  const std::optional<ConstantUnit> unit =
+      constant == nullptr ? std::nullopt : unit_of_constant(*constant, has_16_bits ? 0x1p14 : 0x1p6);
+  if (!unit) return std::nullopt;
+  FixedSpec spec{.dtype = std::string(unit->dtype), .scale = unit->scale, .scheme = "per_tensor_symmetric"};
+  spec.qmin = -unit->largest;
+  spec.qmax = unit->largest;
+  return spec;
+}
+
 void Planner::round_returned(NodeIndex p, NodeIndex output) {
   if (call(p).dependence == Dependence::kIntegers && call(p).counts && call(p).whole && !call(p).large) {
     if (const Precision* const wanted = precision(output); wanted != nullptr && !has_doubles(p)) {
@@ -61,20 +86,21 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   }
   const bool is_constant = call(p).dependence == Dependence::kNothing;
   if (!is_constant && !is_data(p)) return;
-  const Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
-  const Call& from = call(root.call);
+  Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
+  if (const NodeIndex table = table_of(root.call); table.valid())
+    root = {table, Slot::edge(table, root.call)};
+  const bool is_known = call(root.call).dependence == Dependence::kNothing;
   const bool is_leaf = node(root.call).kind != CallKind::kCall;
-  if (!is_constant && (!is_leaf || from.rounding != Rounding::kFloat)) return;
+  if (!is_known && (!is_leaf || call(root.call).rounding != Rounding::kFloat)) return;
   if (has_doubles(p) || (node(root.edge.node).kind == CallKind::kCall && has_doubles(root.edge.node))) return;
   const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(p, output);
   const Precision* const wanted = precision(slot.node);
-  if (is_constant) {
-    // A constant stays float if it has infinities, or numbers so large that the others would have few integers.
-    const bool is_large = from.large || (value(p).valid() && constant_numbers(value(p)));
-    if (wanted == nullptr || (is_large && !has_one_magnitude(value(p)))) return;
-    return set(slot, wanted->activation, "returned constant");
-  }
-  if (plan_.find(slot) == nullptr) {
+  if (plan_.find(slot) == nullptr && is_known) {
+    const std::optional<QSpec> spec =
+        wanted == nullptr ? std::nullopt : spec_of_constant(root.call, wanted->activation);
+    if (!spec) return;
+    set(slot, *spec, kReturnedConstant);
+  } else if (plan_.find(slot) == nullptr) {
     if (wanted == nullptr && node(slot.node).kind == CallKind::kCall) return;
     if (const PlanEntry* const read = spec_of_readers(root.call))
       set(slot, SharedSpec{scale_of_slot(read->slot)}, kReturnedInput);
@@ -83,7 +109,19 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
     else
       return;
   }
-  round_bounded(p, output, slot, kReturnedInput);
+  if (!is_constant) round_bounded(p, output, slot, kReturnedInput);
+}
+
+// The constant with large numbers whose elements a call moves; invalid for other calls.
+NodeIndex Planner::table_of(NodeIndex i) {
+  const Call& c = call(i);
+  if (c.rounding != Rounding::kLarge ||
+      (c.behaviour != Behaviour::kMovement && c.behaviour != Behaviour::kLookup))
+    return {};
+  const auto found = std::ranges::find_if(c.operands, [this](NodeIndex p) {
+    return is_float_value(p) && call(p).dependence == Dependence::kNothing;
+  });
+  return found == c.operands.end() ? NodeIndex() : *found;
 }
 
 // Rounds the result of the last clamp between a rounded value and a user to the scale of the value.
