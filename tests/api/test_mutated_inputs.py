@@ -17,6 +17,8 @@ import refusals
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
+from function_module import FunctionModule
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.cli import main
 from tosaic.reference_model import run_reference_model
 
@@ -410,3 +412,69 @@ def test_a_quantized_input_that_is_written_and_never_read_has_integers_in_the_gr
     assert all(value.dtype == "i8" for value in low.graph.values)
     low.run(x, log)
     assert torch.equal(log, x)
+
+
+# ---- bounded numbers that a program of integers stores in an input ----
+
+
+def bounded(x: torch.Tensor) -> torch.Tensor:
+    x.clamp_(-0.5, 0.6)
+    return x
+
+
+def bounded_product(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1.3
+    x.copy_(y.clamp(-0.51, 0.63))
+    return y
+
+
+def bounded_and_moved(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1.3
+    x.copy_((y + 1).view(6, 4).clamp(0.1, 2.3).view(4, 6))
+    return y.sum(0)
+
+
+def filled_and_bounded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x[:1].fill_(0.75)
+    x.clamp_(-1, 0.6)
+    return x.amax(0), x
+
+
+def rectified(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    x.relu_()
+    return y
+
+
+def swapped(x: torch.Tensor) -> torch.Tensor:
+    low = x[:2].clone()
+    x[:2].copy_(x[2:])
+    x[2:].copy_(low)
+    return x * 2
+
+
+@pytest.mark.parametrize("door", ["quantize", "torchao"])
+@pytest.mark.parametrize(
+    "step", [bounded, bounded_product, bounded_and_moved, filled_and_bounded, rectified, swapped]
+)
+def test_bounded_numbers_that_are_stored_in_an_input_are_integers(step, door: str) -> None:
+    torch.manual_seed(0)
+    calls = [(torch.randn(4, 6),) for _ in range(4)]
+
+    def copies() -> list[tuple[torch.Tensor, ...]]:
+        return [tuple(each.clone() for each in call) for call in calls]
+
+    program = torch.export.export(FunctionModule(step), copies()[0])
+    if door == "quantize":
+        quantized = tosaic.quantize(program, copies(), progress=False)
+    else:
+        prepared = prepare_pt2e(program.module(), tosaic.Quantizer())
+        for call in copies():
+            prepared(*call)
+        quantized = torch.export.export(convert_pt2e(prepared), copies()[0])
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for (found,), (wanted,) in zip(copies(), copies(), strict=True):
+        outputs, eager = map(torch.utils._pytree.tree_leaves, (lowered.run(found), step(wanted)))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0.04)
+        for got, exact in zip(outputs, eager, strict=True):
+            np.testing.assert_allclose(got, exact.numpy(), rtol=0, atol=0.1)

@@ -236,6 +236,7 @@ class Planner {
   [[nodiscard]] bool stores(NodeIndex i) const;
   void round_returned(NodeIndex p, NodeIndex output);
   [[nodiscard]] NodeIndex table_of(NodeIndex i);
+  [[nodiscard]] bool is_stored_in_input(NodeIndex p, NodeIndex output) const;
   [[nodiscard]] bool has_one_magnitude(ValueId id);
   [[nodiscard]] std::optional<QSpec> spec_of_constant(NodeIndex p, const ObservedSpec& activation);
   void round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule);

@@ -9,7 +9,8 @@
 //                                     of activations, it has up to 32 bits, so that the others have their bits, too
 //
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
-// bounded by a call that is not selected. A call of torch that stores an input in a state is treated as an output.
+// bounded by a call that is not selected. A call of torch that stores a value in a state or an input is treated as an
+// output. What is stored in an input has the dtype with which the program reads it, so a clamp before it is rounded.
 #include <algorithm>
 #include <cmath>
 
@@ -35,11 +36,22 @@ void Planner::round_returned_numbers() {
   }
 }
 
-// True for a call of torch that stores its second operand in a state. In graphs of tosaic, outputs do so.
+// True for a call of torch that stores its second operand in a state or in an input. In graphs of tosaic, outputs do so.
 bool Planner::stores(NodeIndex i) const {
   const std::vector<NodeIndex>& operands = calls_[i.index()].operands;
   return node(i).target.starts_with("aten.copy_") && operands.size() == 2 &&
-         node(operands[0]).kind == CallKind::kGetAttr;
+         node(operands[0]).kind != CallKind::kCall;
+}
+
+// True if the output stores the value in an input of the caller. Only integers of the dtype with which the program
+// reads the input can be stored there.
+bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
+  if (node(output).kind != CallKind::kOutput)
+    return node(calls_[output.index()].operands[0]).kind == CallKind::kPlaceholder;
+  return std::ranges::any_of(graph_.outputs(), [&](const Output& each) {
+    return each.kind == OutputKind::kMutation && each.value == value(p) &&
+           graph_.inputs()[each.mutated_input].kind == InputKind::kUser;
+  });
 }
 
 // True for a constant whose finite elements have one magnitude, or are 0: a scale of its own represents them.
@@ -89,6 +101,8 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
   if (const NodeIndex table = table_of(root.call); table.valid())
     root = {table, Slot::edge(table, root.call)};
+  if (call(root.call).rounding == Rounding::kRounded && is_stored_in_input(p, output))
+    return round_bounded(p, output, Slot::output(root.call), kReturnedInput);
   const bool is_known = call(root.call).dependence == Dependence::kNothing;
   const bool is_leaf = node(root.call).kind != CallKind::kCall;
   if (!is_known && (!is_leaf || call(root.call).rounding != Rounding::kFloat)) return;
