@@ -478,3 +478,42 @@ def test_bounded_numbers_that_are_stored_in_an_input_are_integers(step, door: st
         torch.testing.assert_close(found, wanted, rtol=0, atol=0.04)
         for got, exact in zip(outputs, eager, strict=True):
             np.testing.assert_allclose(got, exact.numpy(), rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("number", [-1e4, 3e4])
+def test_large_numbers_that_are_stored_in_an_input_leave_its_other_numbers_their_bits(number: float) -> None:
+    def step(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x @ torch.linspace(-1, 1, 36).view(6, 6)
+        x[:, :1].fill_(number)
+        return y, x[:, 1:].abs().clamp(0.25, 20)
+
+    torch.manual_seed(0)
+    calls = [(torch.randn(4, 6),) for _ in range(4)]
+    program = torch.export.export(FunctionModule(step), (calls[0][0].clone(),))
+    quantized = tosaic.quantize(program, [(x.clone(),) for (x,) in calls], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for (x,) in calls:
+        found, wanted = x.clone(), x.clone()
+        model = run_reference_model(lowered, x.clone())
+        outputs, eager = lowered.run(found), step(wanted)
+        assert model.ok, model.log
+        torch.testing.assert_close(found, wanted, rtol=0, atol=2**-9)
+        for got, by_model, exact in zip(outputs, model.outputs or (), eager, strict=False):
+            np.testing.assert_array_equal(got, by_model)
+            np.testing.assert_allclose(got, exact.numpy(), rtol=0, atol=0.05)
+
+
+def test_an_input_that_holds_numbers_beyond_32_bits_stays_float() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x[:1].fill_(1e9)
+        return x[1:] * 2
+
+    calls = [(torch.randn(4, 6),) for _ in range(4)]
+    program = torch.export.export(FunctionModule(step), (calls[0][0].clone(),))
+    quantized = tosaic.quantize(program, [(x.clone(),) for (x,) in calls], progress=False)
+    with pytest.raises(tosaic.UnsupportedOp, match="one unit for all operands leaves"):
+        tosaic.lower(quantized, target="TOSA-1.0+INT")
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
+    found = calls[0][0].clone()
+    lowered.run(found)
+    assert torch.equal(found[:1], torch.full((1, 6), 1e9))

@@ -18,7 +18,7 @@ from tosaic.annotation.observers import ByUse, MinMax
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import FLOAT, Edge, Observed, Output, Shared, Slot
 
-__all__ = ["share_states"]
+__all__ = ["hold_stored_numbers", "share_states"]
 
 _RULE = "one scale for all that a state holds"
 
@@ -39,6 +39,22 @@ def share_states(plan: Plan, states: Iterable[tuple[str, str]]) -> None:
         if not users:
             users = _users(plan)
         _share_state(plan, state, written, users)
+
+
+def hold_stored_numbers(plan: Plan, written: Iterable[str]) -> None:
+    """Lets the range of what is stored in an input with 32 bits hold all numbers of the samples.
+
+    Parameters
+    ----------
+    plan : Plan
+    written : iterable of str
+        For each input of the caller that the program writes, the call whose result is stored.
+    """
+    outputs = [call.name for call in plan.graph if call.kind == "output"]
+    for slot in (Edge(name, output) for name in written for output in outputs):
+        spec = plan.get(slot)
+        if isinstance(spec, Observed) and spec.dtype == "int32":
+            _hold_all(plan, slot)
 
 
 def _users(plan: Plan) -> dict[str, list[Call]]:

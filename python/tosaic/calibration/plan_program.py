@@ -15,7 +15,7 @@ from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Edge, Output, Slot
-from tosaic.annotation.states import share_states
+from tosaic.annotation.states import hold_stored_numbers, share_states
 from tosaic.dtypes import is_float
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
@@ -221,6 +221,8 @@ def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None
     written = {each.path: names[each.value.id] for each in graph.outputs if each.kind != "user"}
     states = [each for each in graph.inputs if each.kind == "state" and each.path in written]
     share_states(plan, [(names[each.value.id], written[each.path]) for each in states])
+    inputs = {each.path for each in graph.inputs if each.kind == "user"}
+    hold_stored_numbers(plan, [name for path, name in written.items() if path in inputs])
 
 
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:

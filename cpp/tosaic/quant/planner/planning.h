@@ -237,6 +237,9 @@ class Planner {
   void round_returned(NodeIndex p, NodeIndex output);
   [[nodiscard]] NodeIndex table_of(NodeIndex i);
   [[nodiscard]] bool is_stored_in_input(NodeIndex p, NodeIndex output) const;
+  [[nodiscard]] double largest_constant(NodeIndex i);
+  void store_large(NodeIndex p, NodeIndex output);
+  void read_as(Slot slot, Slot other);
   [[nodiscard]] bool has_one_magnitude(ValueId id);
   [[nodiscard]] std::optional<QSpec> spec_of_constant(NodeIndex p, const ObservedSpec& activation);
   void round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule);

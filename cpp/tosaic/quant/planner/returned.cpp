@@ -13,6 +13,7 @@
 // output. What is stored in an input has the dtype with which the program reads it, so a clamp before it is rounded.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/quantized.h"
@@ -23,6 +24,10 @@ namespace {
 
 constexpr const char* kReturnedInput = "returned input";
 constexpr const char* kReturnedConstant = "returned constant";
+constexpr const char* kStored = "large numbers that an input holds";
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargestStored = 1 << 17;  // with 26 bits, units of 2^-9
+constexpr std::int64_t kWide = 1 << 26;
 
 }  // namespace
 
@@ -103,6 +108,8 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
     root = {table, Slot::edge(table, root.call)};
   if (call(root.call).rounding == Rounding::kRounded && is_stored_in_input(p, output))
     return round_bounded(p, output, Slot::output(root.call), kReturnedInput);
+  if (call(root.call).rounding == Rounding::kLarge && is_stored_in_input(p, output))
+    return store_large(p, output);
   const bool is_known = call(root.call).dependence == Dependence::kNothing;
   const bool is_leaf = node(root.call).kind != CallKind::kCall;
   if (!is_known && (!is_leaf || call(root.call).rounding != Rounding::kFloat)) return;
@@ -124,6 +131,54 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
       return;
   }
   if (!is_constant) round_bounded(p, output, slot, kReturnedInput);
+}
+
+// The largest magnitude of the constants that reach a value with large numbers.
+double Planner::largest_constant(NodeIndex i) {
+  const Call& c = call(i);
+  double out = 0;
+  const auto add = [&](double x) { out = std::isnan(x) ? kInfinity : std::max(out, std::abs(x)); };
+  const auto add_elements = [&](ValueId id) {
+    const Constant* const constant = constant_of(graph_, id);
+    if (constant == nullptr || !is_float(constant->dtype)) return;
+    const Elements elements(*constant);
+    for (std::size_t k = 0; k < elements.size(); ++k) add(elements.as_double(k));
+  };
+  for (const Node* each : c.nodes) {
+    if (each->op == Op::kFull) add(scalar_of(Graph::attrs<FullAttrs>(*each).value));
+    if (each->op == Op::kPad) add(scalar_of(Graph::attrs<PadAttrs>(*each).value));
+    for (const ValueId operand : graph_.operands(*each)) add_elements(operand);
+  }
+  for (const NodeIndex p : c.operands)
+    if (call(p).large) add(largest_constant(p));
+  return out;
+}
+
+// Stores numbers of which some are large in an input: in 32 bits, in which the program reads the input, too.
+void Planner::store_large(NodeIndex p, NodeIndex output) {
+  const Precision* const wanted = precision(output);
+  if (wanted == nullptr || node(output).kind != CallKind::kOutput || !accepts(output)) return;
+  if (largest_constant(root_of(p, output).call) > kLargestStored) return;
+  const Slot stored = Slot::edge(p, output);
+  ObservedSpec spec = in_16_bits(*wanted);
+  spec.dtype = "i32", spec.qmin = -kWide, spec.qmax = kWide;
+  set(stored, spec, kStored);
+  for (const Output& each : graph_.outputs()) {
+    if (each.kind != OutputKind::kMutation || each.value != value(p)) continue;
+    for (std::uint32_t n = 0; n < calls_.size(); ++n)
+      if (value(NodeIndex(n)) == graph_.inputs()[each.mutated_input].value)
+        for (const NodeIndex user : node(NodeIndex(n)).users) read_as(Slot::edge(NodeIndex(n), user), stored);
+  }
+}
+
+// Gives a slot with an observed scale, and all that share it, the scale of another slot.
+void Planner::read_as(Slot slot, Slot other) {
+  const PlanEntry* const entry = plan_.find(slot);
+  if (entry == nullptr || tosaic::quant::is_float(entry->spec)) return;
+  const Slot own = scale_of_slot(slot);
+  const PlanEntry* const decider = plan_.find(own);
+  if (own != other && decider != nullptr && std::holds_alternative<ObservedSpec>(decider->spec))
+    plan_.set(own, SharedSpec{other}, decider->rule);
 }
 
 // The constant with large numbers whose elements a call moves; invalid for other calls.
