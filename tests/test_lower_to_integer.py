@@ -470,13 +470,12 @@ def test_a_root_of_a_number_that_may_be_too_close_to_zero_is_refused() -> None:
         tosaic.lower(exported(call, X), target="TOSA-1.0+INT")
 
 
-def test_where_between_plain_integers_and_quantized_numbers_needs_floats() -> None:
-    raw = integers(2, 4, 7, 7, seed=3)
-    mask = X > 0
-    program = exported(lambda x, n, m: q(torch.where(m, n, dq(x, 0.02)), 0.02), X, raw, mask)
-    with pytest.raises(tosaic.UnsupportedOp, match=r"'where' .*numbers that are not quantized"):
-        tosaic.lower(program, target="TOSA-1.0+INT")
-    both = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int64])
+def test_where_between_plain_integers_and_quantized_numbers_is_exact(dtype: torch.dtype) -> None:
+    raw, mask = integers(2, 4, 7, 7, seed=3).to(dtype) * (1 if dtype == torch.int8 else 100), X > 0
+    call = lambda x, n, m: q(torch.where(m, n, dq(x, 0.02)), 0.02)  # noqa: E731
+    assert lowered(call, X, raw, mask).apart == 0
+    both = tosaic.lower(exported(call, X, raw, mask), target="TOSA-1.0+INT+FP")
     expected = q(torch.where(mask, raw, dq(X, 0.02)), 0.02).numpy()
     assert np.array_equal(both.run(X.numpy(), raw.numpy(), mask.numpy()), expected)
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tosaic/ir/apply_scale.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -205,9 +206,18 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
   IntegerMath m(build);
   // x minus the first sample; `steps` below rescales it to steps.
   const std::int64_t shift = std::llround(f.over.low / x.scale());
-  ScaledInteger from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
-  if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
-    throw NoIntegerForm("its operand has too many bits");
+  ScaledInteger near = x;
+  const auto overflows = [&] {
+    return near.range.low - shift < kInt32Values.low || near.range.high - shift > kInt32Values.high;
+  };
+  if (overflows()) {
+    near.range = {std::max(x.range.low, shift),
+                  std::min(x.range.high, static_cast<std::int64_t>(std::ceil(f.over.high / x.scale())))};
+    near.id = build.bounded(x.id, x.range, near.range);
+  }
+  if (overflows()) throw NoIntegerForm("its operand has too many bits");
+  ScaledInteger from_first{
+      m.add(near.id, -shift), x.scales, 0, {near.range.low - shift, near.range.high - shift}};
   const auto last = static_cast<std::int64_t>(std::ceil((f.over.high - f.over.low) / x.scale()));
   from_first.id = build.bounded(from_first.id, from_first.range, {0, last});
   from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};

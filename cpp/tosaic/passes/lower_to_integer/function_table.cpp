@@ -415,6 +415,13 @@ std::optional<ScaledInteger> numbers_of_one(const RuleContext& ctx, const Scaled
   return made;
 }
 
+// True for integers without qparams from which an operator other than a cast computes a float.
+bool is_count(const RuleContext& ctx, std::size_t i) {
+  const TensorType &from = ctx.node.operand_type(i), &to = ctx.node.result_type();
+  return is_integer(from.dtype) && !from.qparams && (is_float(to.dtype) || to.qparams) &&
+         ctx.node.op() != Op::kCast;
+}
+
 }  // namespace
 
 void FunctionOperands::set(std::size_t variable, const ConstantRef& values, const QParams* of_values) {
@@ -441,7 +448,7 @@ std::optional<FunctionOperands> function_operands(const RuleContext& ctx,
       out.qparams.back() = qparams;
       continue;
     }
-    if (!ctx.is_scaled(i)) return std::nullopt;
+    if (!ctx.is_scaled(i) && !is_count(ctx, i)) return std::nullopt;
     const auto known = std::find_if(out.variables.begin(), out.variables.end(), [&](const auto& places) {
       return ctx.node.operand(places.front()) == id;
     });

@@ -163,6 +163,26 @@ bool GraphLowering::places_constants(const NodeView& view) const {
          !std::ranges::all_of(operands, is_constant);
 }
 
+// True for a float that an elementwise operator computes from integers, bools and constants: a quotient of integers, a
+// product with a float constant, a square root. Without floats, also for comparisons with a float constant.
+bool GraphLowering::computes_from_counts(const NodeView& view) const {
+  const OpInfo& row = info(view.op());
+  if (!row.has(kElementwise) || row.is_tosa || view.op() == Op::kCast || view.node().result_count != 1)
+    return false;
+  const bool compares = row.has(kComparison) && !made_.rules.float_arithmetic;
+  if (!compares && (!is_float(view.result_type().dtype) || !may_be_scaled(view.result()))) return false;
+  bool any = false, has_float = false;
+  for (const ValueId id : source_.operands(view.node())) {
+    if (!id.valid()) continue;
+    const bool is_constant = source_.value(id).kind == ValueKind::kConstant;
+    const DType dtype = source_.type(id).dtype;
+    if (!is_constant && !is_integer(dtype) && dtype != DType::kBool) return false;
+    any = any || !is_constant;
+    has_float = has_float || is_float(dtype);
+  }
+  return any && (has_float || !compares);
+}
+
 // True for constants that a condition selects or that indices place, and for a cast of bools or integers, whose result may be scaled integers.
 // Integers of 32 or 64 bits also need a known range, or readers that bound them.
 bool GraphLowering::makes_numbers(const NodeView& view) const {
@@ -170,10 +190,15 @@ bool GraphLowering::makes_numbers(const NodeView& view) const {
     return view.is_constant(1) && view.is_constant(2) && may_be_scaled(view.result()) &&
            (!made_.rules.float_arithmetic || is_read_beside_integers(view));
   if (view.op() == Op::kIndexPut || view.op() == Op::kScatter) return places_constants(view);
+  if (computes_from_counts(view)) return true;
   if (view.op() != Op::kCast) return false;
   const DType from = view.operand_type(0).dtype;
   if (is_float(from) || view.is_constant(0) || !may_be_scaled(view.result())) return false;
   if (byte_size(from) < 4 || view.largest_quantized()) return true;
+  const std::optional<analysis::RelevantNumbers> noticed = values_.noticed(view.node());
+  if (noticed && !noticed->by_row && noticed->bounds.low <= noticed->bounds.high &&
+      magnitude(noticed->bounds).high < 0x1p29)
+    return true;
   const std::optional<ValueRange> known = values_.range_of_integers(view.operand(0));
   return known && known->low > -(1 << 29) && known->high < 1 << 29;
 }

@@ -40,6 +40,7 @@ class GraphLowering {
 
   [[nodiscard]] Route route_of(const NodeView& view) const;
   [[nodiscard]] bool may_be_scaled(ValueId id) const;
+  [[nodiscard]] bool computes_from_counts(const NodeView& view) const;
   [[nodiscard]] bool makes_numbers(const NodeView& view) const;
   [[nodiscard]] bool places_constants(const NodeView& view) const;
   [[nodiscard]] bool continues_numbers(const Node& node) const;

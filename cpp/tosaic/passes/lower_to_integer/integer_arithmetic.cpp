@@ -136,11 +136,29 @@ ScaledInteger quantized_factor(IntegerBuilder& build, const ScaledInteger& x, co
   return out;
 }
 
-ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Term& by) {
+// The error that product() adds to the product of x and y.
+double error_of_product(const ScaledInteger& x, const ScaledInteger& y) {
+  const int fewer = std::max(0, bits_to(x.magnitude()) + bits_to(y.magnitude()) - kProductBits);
+  return fewer > 0 ? std::ldexp(x.scale() * y.scale(), fewer - 1) : 0;
+}
+
+// product(), or, if the bits beyond 30 matter to a result that is rounded to `to`, as integers of the program have
+// them, a product whose unit follows from `to`.
+ScaledInteger product_for(IntegerBuilder& build, const ScaledInteger& x, const ScaledInteger& y,
+                          const std::optional<QParams>& to) {
+  constexpr double kMostError = 0x1p-5;  // in steps of the result
+  if (!to || x.minus_infinity || y.minus_infinity ||
+      error_of_product(x, y) <= kMostError * to->scales.front())
+    return product(build, x, y);
+  return saturating_product_of(build, widened(build, x), widened(build, y), *to);
+}
+
+ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Term& by,
+                         const std::optional<QParams>& to = std::nullopt) {
   if (by.scaled) return product(build, with_one_scale(build, x), *by.scaled);
   if (std::optional<ScaledInteger> made = with_other_scales(build, x, by)) return std::move(*made);
   const ScaledInteger data = with_one_scale(build, x);
-  return product(build, data, quantized_factor(build, data, by));
+  return product_for(build, data, quantized_factor(build, data, by), to);
 }
 
 // A constant of 64-bit integers in two of 32 bits: number = 2^14 * high + low, with low in [0, 2^14).
@@ -338,9 +356,9 @@ RuleResult integer_mul(const RuleContext& ctx) {
     if (!ctx.node.is_constant(i)) continue;
     const Term constant = term_of(ctx, i);
     require_finite(constant);
-    return multiplied(ctx.build, ctx.scaled(1 - i), constant);
+    return multiplied(ctx.build, ctx.scaled(1 - i), constant, ctx.node.eventual_qparams());
   }
-  return product(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1));
+  return product_for(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1), ctx.node.eventual_qparams());
 }
 
 // The rounded quotient of operand 0 and a constant, whose reciprocals are `by`.
@@ -383,7 +401,7 @@ RuleResult integer_div(const RuleContext& ctx) {
     by.scale = 0;
     require_finite(by);
     if (rounding != DivRounding::kNone) return rounded_quotient(ctx, by);
-    return multiplied(ctx.build, ctx.scaled(0), by);
+    return multiplied(ctx.build, ctx.scaled(0), by, ctx.node.eventual_qparams());
   }
   const ScaledInteger divisor = widened(ctx.build, ctx.with_one_scale(1));
   if (is_vague_near_zero(divisor)) {

@@ -16,6 +16,28 @@
 namespace tosaic::passes {
 namespace {
 
+// True for a function of integers of the program, which are exact.
+bool reads_count(const NodeView& node) {
+  const TensorType& type = node.operand_type(0);
+  return is_integer(type.dtype) && !type.qparams;
+}
+
+// f(x) for a function of integers of the program with a pole at zero: f(0) saturates where the result is quantized in
+// the end. `sign` is that of the pole.
+ScaledInteger with_pole(const RuleContext& ctx, const ScaledInteger& x, ScaledInteger f, int sign) {
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  if (!reads_count(ctx.node) || !to || x.range.low > 0) return f;
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  IntegerMath m(ctx.build);
+  const int fewer = std::max(0, std::ilogb(2 * largest_number(*to) / f.scale()) + 1 - 30);
+  f.id = m.right(f.id, fewer, true);
+  f.scales = {std::ldexp(f.scale(), fewer)};
+  const ValueId is_zero = ctx.build.binary(Op::kTosaEqual, x.id, m.number(x.id, 0));
+  f.id = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{}, {is_zero, m.number(f.id, sign * kMost), f.id});
+  f.range = {std::min(f.range.low, sign * kMost), std::max(f.range.high, sign * kMost)};
+  return f;
+}
+
 // The function f has a pole at zero, and x may be off by one unit, which changes f much near the pole. Throws
 // NoIntegerForm if x may be below 8 units, unless f(8 units) is beyond the range of the qparams to which the
 // reader quantizes.
@@ -23,6 +45,7 @@ void require_distance(const NodeView& node, const ScaledInteger& x, const Intege
   constexpr int kFewUnits = 8;
   if (x.range.low >= kFewUnits) return;
   const std::optional<QParams> to = node.eventual_qparams();
+  if (to && reads_count(node)) return;  // see with_pole()
   if (!to || std::abs(f(kFewUnits * x.scale())) < largest_number(*to))
     throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
 }
@@ -44,7 +67,7 @@ std::optional<ScaledInteger> rsqrt(const RuleContext& ctx, const ScaledInteger& 
   const ValueId made = m.right(root, m.right(m.sub(v.most_shift, v.scaled.shift), 1), true);
   const int half = v.most_shift / 2;
   const double scale = std::pow(2.0, half - 44.5) / std::sqrt(x.scale());
-  ScaledInteger out{made, {scale}, 0, {0, std::int64_t{1} << 30}};
+  ScaledInteger out = with_pole(ctx, x, {made, {scale}, 0, {0, std::int64_t{1} << 30}}, 1);
   out.nan_mask = below_zero(ctx.build, x);
   return out;
 }
@@ -82,6 +105,7 @@ std::optional<ScaledInteger> log(const RuleContext& ctx, const ScaledInteger& x)
   const auto most = static_cast<std::int64_t>((std::abs(base) + 22) / unit);
   ScaledInteger out{m.sub(mantissa, octaves), {unit}, 0, {-most, most}};
   out.error = 2 * unit + x.error / (static_cast<double>(std::max<std::int64_t>(x.range.low, 1)) * x.scale());
+  out = with_pole(ctx, x, std::move(out), -1);
   out.nan_mask = below_zero(ctx.build, x);
   return out;
 }
@@ -296,7 +320,8 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   const OpInfo& row = info(ctx.node.op());
   if (!row.has(kElementwise) || row.is_tosa || !has_integer_form(ctx.node.result_type().dtype))
     return std::nullopt;
-  if (ctx.node.result_qparams() == nullptr && !has_integer_form(ctx.node.operand_type(0).dtype))
+  const DType from = ctx.node.operand_type(0).dtype;
+  if (ctx.node.result_qparams() == nullptr && !has_integer_form(from) && !is_integer(from))
     return std::nullopt;
   std::optional<FunctionOperands> operands = function_operands(ctx);
   if (!operands || operands->variables.size() != 1) return std::nullopt;

@@ -241,7 +241,8 @@ std::vector<std::size_t> numbers_of(const RuleContext& ctx) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
     if (!ctx.node.has(i) || !is_moved(ctx.node.op(), i)) continue;
-    if (!ctx.node.is_constant(i) && !ctx.is_scaled(i))
+    const bool is_count = is_integer(ctx.node.operand_type(i).dtype) && ctx.node.result_qparams() != nullptr;
+    if (!ctx.node.is_constant(i) && !ctx.is_scaled(i) && !is_count)
       throw NoIntegerForm("it moves numbers that are not quantized");
     out.push_back(i);
   }

@@ -92,4 +92,30 @@ ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const S
   return out;
 }
 
+ScaledInteger saturating_product_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b,
+                                    const QParams& to) {
+  if (a.minus_infinity || b.minus_infinity) throw NoIntegerForm(kNoInfinity);
+  IntegerMath m(build);
+  const auto [x, x_negative] = magnitude_of(build, a);
+  const auto [y, y_negative] = magnitude_of(build, b);
+  const auto filled = [&](ValueId id) {  // 31 bits, and 0 for 0
+    const ValueId room = m.add(m.clz(m.maximum(id, 1)), -1);
+    return IntegerMath::Scaled{m.left(id, room), room};
+  };
+  const IntegerMath::Scaled p = filled(x.id), q = filled(y.id);
+  const ValueId product = m.mul(p.mantissa, q.mantissa, 32);  // x * y * 2^(p.shift + q.shift - 32)
+  const double ratio = a.scale() * b.scale();
+  const int unit = static_cast<int>(std::ceil(std::log2(2 * largest_number(to) / ratio))) - 27;
+  const ValueId drop = m.add(m.add(p.shift, q.shift), unit - 32);
+  const ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);
+  const std::int64_t most = std::int64_t{1} << 30;
+  const bool has_sign = x_negative.valid() || y_negative.valid();
+  ScaledInteger out{m.with_sign(m.with_sign(made, x_negative), y_negative),
+                    {std::ldexp(ratio, unit)},
+                    0,
+                    {has_sign ? -most : 0, most}};
+  out.error = 2 * largest_number(to) * (a.error / a.scale() + b.error / b.scale()) + out.scale();
+  return out;
+}
+
 }  // namespace tosaic::passes

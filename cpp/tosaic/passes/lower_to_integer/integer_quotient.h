@@ -1,4 +1,4 @@
-// integer_quotient: computes quotients of numbers in i32, by mantissa and exponent.
+// integer_quotient: computes quotients and products of numbers in i32, by mantissa and exponent.
 //
 //   x = m / 2^s, with the mantissa m normalized to 31 bits
 //   1 / m is computed by a table and one Newton step, and the exponents are subtracted
@@ -17,5 +17,9 @@ namespace tosaic::passes {
 // large that it saturates when it is quantized. 0 / 0 is NaN (nan_masks.h).
 [[nodiscard]] ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b,
                                         const std::optional<QParams>& eventual);
+// a * b, in a unit for the largest number of `to`, the qparams to which the result is rounded in the end. Products
+// beyond saturate. Each operand may have any 31 bits.
+[[nodiscard]] ScaledInteger saturating_product_of(IntegerBuilder& build, const ScaledInteger& a,
+                                                  const ScaledInteger& b, const QParams& to);
 
 }  // namespace tosaic::passes

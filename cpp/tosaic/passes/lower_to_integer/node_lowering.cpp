@@ -88,8 +88,11 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
 }
 
-// True if the node adds integers in their own units, or in finer ones: its result is as exact as they are.
-bool adds_in_their_units(const RuleContext& ctx, const ScaledInteger& made) {
+// True if the result is as exact as the operands: the node adds integers in their own units, or in finer ones, or
+// multiplies integers by a constant.
+bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made) {
+  if (ctx.node.op() == Op::kMul || ctx.node.op() == Op::kDiv)
+    return made.error == 0 && (ctx.is_known(0) || ctx.is_known(1));
   if (ctx.node.op() == Op::kSum || ctx.node.op() == Op::kMean)
     return ctx.is_scaled(0) && made.scale() <= std::ranges::min(ctx.scaled(0).scales);
   if (ctx.node.op() != Op::kAdd && ctx.node.op() != Op::kSub) return false;
@@ -108,7 +111,7 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   const ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
   if (scaled != nullptr && ctx.node.op() != Op::kQuantize) {
     const std::optional<QParams> ends = to ? to : ctx.node.eventual_qparams();
-    if (ends && is_lost_in(*scaled, *ends) && !adds_in_their_units(ctx, *scaled))
+    if (ends && is_lost_in(*scaled, *ends) && !is_as_exact(ctx, *scaled))
       return Refusal{
           "its arithmetic reaches numbers so large that their unit leaves nearly nothing of its result"};
   }

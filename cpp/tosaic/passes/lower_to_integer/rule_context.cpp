@@ -4,12 +4,23 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/refused_qparams.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
 namespace {
+
+double largest_of(const std::vector<double>& numbers) {
+  double largest = 0;
+  for (const double number : numbers) largest = std::max(largest, std::abs(number));
+  return largest;
+}
+
+// Operators whose results are numbers of their operands. Those that saturate in the end may be bounded before.
+constexpr OpTable<bool> kChooses = {
+    {Op::kWhere, true}, {Op::kCat, true}, {Op::kStack, true}, {Op::kMaximum, true}, {Op::kMinimum, true}};
 
 // Subtracts the zero point of each scale from a constant of i8. The differences have 9 bits, those of i4 fewer.
 ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
@@ -156,11 +167,15 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   };
   const std::optional<QParams> to = node.eventual_qparams();
   // A quotient is computed from mantissas and exponents, so each operand may have any 31 bits.
-  if (node.op() == Op::kDiv && node.attrs<DivAttrs>().rounding == DivRounding::kNone &&
-      (to || node.operand(0) != id))
+  if (node.op() == Op::kDiv &&
+      (to || (node.operand(0) != id && node.attrs<DivAttrs>().rounding == DivRounding::kNone)))
     return within(0x1p31);
   if (info(node.op()).has(kComparison) && node.operand(0) != node.operand(1)) {
     const ValueId other = node.operand(node.operand(0) == id ? 1 : 0);
+    if (node.graph().value(other).kind == ValueKind::kConstant) {
+      const double size = largest_of(numbers(node.operand(0) == id ? 1 : 0));
+      return size < kMost ? within(size) : std::nullopt;
+    }
     if (!values.has_integers(other)) return std::nullopt;
     const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
     const double size = static_cast<double>(x.magnitude()) * x.scale();
@@ -168,23 +183,44 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   }
   if (node.op() == Op::kCast) {
     const std::optional<double> largest = node.largest_quantized();
-    return largest ? within(*largest) : std::nullopt;
+    if (largest) return within(*largest);
+    const std::optional<analysis::RelevantNumbers> noticed = values.noticed(node.node());
+    if (!noticed || noticed->by_row || noticed->bounds.low > noticed->bounds.high) return std::nullopt;
+    const double size = magnitude(noticed->bounds).high;
+    return size < kMost ? within(size) : std::nullopt;
   }
+  const ValueId other = node.operand_count() == 2 ? node.operand(node.operand(0) == id ? 1 : 0) : id;
+  const bool has_constant = other != id && node.graph().value(other).kind == ValueKind::kConstant;
+  // A function of the integer, or its product with constants.
+  if (info(node.op()).has(kElementwise) &&
+      (is_float(node.result_type().dtype) || node.result_type().qparams) &&
+      (node.operand_count() == 1 || has_constant) && node.op() != Op::kAdd && node.op() != Op::kSub)
+    return within(0x1p31);
   if (!to) return std::nullopt;
   const double largest = largest_number(*to);  // saturates, whatever the zero point
+  const auto within_sum = [&](double size) {
+    const bool adds = largest + size < kMost && node.attrs<AlphaAttrs>().alpha == Scalar(std::int64_t{1});
+    return adds ? within(largest + size) : std::nullopt;
+  };
+  if ((node.op() == Op::kRemainder || node.op() == Op::kFmod) && node.operand(1) == id &&
+      node.operand(0) != id && values.has_integers(node.operand(0))) {
+    // x % n is x, or x + n, for such n.
+    const ScaledInteger x = passes::with_one_scale(build, scaled_value(node.operand(0)));
+    const double size = static_cast<double>(x.magnitude()) * x.scale();
+    return largest + size < kMost ? within(largest + size) : std::nullopt;
+  }
+  if (kChooses.contains(node.op())) return largest < kMost ? within(largest) : std::nullopt;
   if (node.op() != Op::kMul && node.op() != Op::kAdd && node.op() != Op::kSub) return std::nullopt;
-  const ValueId other = node.operand(node.operand(0) == id ? 1 : 0);
+  if (has_constant) return within_sum(largest_of(numbers(node.operand(0) == id ? 1 : 0)));
   if (other == id || !values.has_integers(other)) return std::nullopt;
   const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
   const double size = static_cast<double>(x.magnitude()) * x.scale();
-  if (node.op() != Op::kMul)
-    return largest + size < kMost && node.attrs<AlphaAttrs>().alpha == Scalar(std::int64_t{1})
-               ? within(largest + size)
-               : std::nullopt;
-  // The least number of x that is not 0 times such an integer saturates. The product has 30 bits.
+  if (node.op() != Op::kMul) return within_sum(size);
+  // The least number of x that is not 0 times such an integer saturates. A product of more than 30 bits is computed
+  // from mantissas and exponents.
   const double beyond = largest / x.scale() + 1;
   const bool is_fine = size * beyond <= std::ldexp(to->scales.front(), 26);
-  return beyond < kMost && is_fine ? within(beyond) : std::nullopt;
+  return within(beyond < kMost && is_fine ? beyond : 0x1p31);
 }
 
 // Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts(), or throw
@@ -199,8 +235,10 @@ ScaledInteger RuleContext::counted(ValueId id) const {
   if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
   const std::optional<ValueRange> range = relevant_counts(id);
   if (!range)
-    throw NoIntegerForm("operand '" + node.graph().value(id).name +
-                        "' counts to more than its reader is known to take");
+    throw NoIntegerForm(
+        "operand '" + node.graph().value(id).name +
+        "' counts to more than its reader is known to take: no unit of 32 bits holds all results; "
+        "bound it first, such as by torch.clamp(n, 0, 1000)");
   const ValueRange own = range_of_counts(id);
   const ValueRange all{std::max(own.low, kInt32Values.low), std::min(own.high, kInt32Values.high)};
   return {build.bounded(cast(DType::kI32), all, *range), {1.0}, 0, *range};

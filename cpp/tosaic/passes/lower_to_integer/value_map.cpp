@@ -71,7 +71,7 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
   return form.deferred ? &form.deferred->table : nullptr;
 }
 
-std::optional<analysis::RelevantNumbers> ValueMap::noticed(const Node& node) {
+std::optional<analysis::RelevantNumbers> ValueMap::noticed(const Node& node) const {
   if (whole_ != nullptr)
     return moves_ || is_result_only(*source_, node) ? whole_->noticed(*composite_) : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);

@@ -68,7 +68,7 @@ class ValueMap {
 
   // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, this
   // is known only for the results of the composite: the other nodes choose units for themselves.
-  [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node);
+  [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node) const;
   // The range of an integer value that is not cast from numbers. Returns nothing for other values.
   [[nodiscard]] std::optional<ValueRange> range_of_integers(ValueId id) const;
   // The values that were rounded to another unit only to be read as floats, if the target has floats.
@@ -113,7 +113,7 @@ class ValueMap {
   bool moves_ = false;
   std::vector<Form> forms_;
   std::vector<ValueId> rounded_for_floats_ = {};
-  std::unique_ptr<const Readers> readers_ = {};                           // set by noticed()
+  mutable std::unique_ptr<const Readers> readers_ = {};                   // set by noticed()
   mutable std::unique_ptr<const analysis::IntegerRanges> integers_ = {};  // set by range_of_integers()
 };
 
