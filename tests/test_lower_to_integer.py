@@ -725,13 +725,32 @@ def test_a_rounded_quotient_of_wide_numbers_by_a_tensor_is_exact() -> None:
     assert lowered(call, x, target="TOSA-1.0+INT+int16").apart == 0
 
 
-def test_the_rounded_quotient_of_two_numbers_of_16_bits_is_refused_by_name() -> None:
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_the_rounded_quotient_of_two_numbers_of_16_bits_is_exact(mode: str) -> None:
+    a, b = integers(40, 50, dtype=torch.int16), integers(40, 50, dtype=torch.int16, seed=8)
+    call = lambda a, b: q16(torch.div(dq16(a, 0.01), dq16(b, 0.02), rounding_mode=mode), 0.5)  # noqa: E731
+    assert lowered(call, a, b, target="TOSA-1.0+INT+int16").apart == 0
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_the_rounded_quotient_of_two_sums_is_refused_by_name(mode: str) -> None:
     a, b = integers(4, 5, dtype=torch.int16), integers(4, 5, dtype=torch.int16, seed=8)
-    ep = exported(lambda a, b: q16(torch.div(dq16(a, 0.01), dq16(b, 0.02), rounding_mode="floor"), 0.5), a, b)
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        first, second = dq16(a, 0.01) + dq16(b, 0.003), dq16(b, 0.02)
+        return q16(torch.div(first, second, rounding_mode=mode), 0.5)
+
     with pytest.raises(
         tosaic.UnsupportedOp, match="'div' is left to floats: it rounds the quotient of two numbers"
     ):
-        tosaic.lower(ep, target="TOSA-1.0+INT+int16")
+        tosaic.lower(exported(call, a, b), target="TOSA-1.0+INT+int16")
+
+
+@pytest.mark.parametrize("op", [torch.fmod, torch.remainder])
+def test_the_remainder_of_two_numbers_of_16_bits_is_within_a_unit(op: Callable[..., torch.Tensor]) -> None:
+    a, b = integers(40, 50, dtype=torch.int16), integers(40, 50, dtype=torch.int16, seed=8)
+    call = lambda a, b: q16(op(dq16(a, 0.01), dq16(b, 0.02)), 0.01)  # noqa: E731
+    assert lowered(call, a, b, target="TOSA-1.0+INT+int16").apart == 0
 
 
 def test_clamp_bounds_between_integers_are_precise_if_the_result_is_not_quantized() -> None:

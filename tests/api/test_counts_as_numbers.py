@@ -1,8 +1,8 @@
 """Floats that a program computes from its integers: products, quotients, functions and comparisons of them.
 
 The integers of a run may be any of 32 bits, whatever the samples had. Each program is lowered for a target
-without floats, computes what the quantized program computes, also for the largest integers, and has the same bits
-on the reference model.
+without floats. It computes what the quantized program computes, also for the largest integers. The reference
+model computes the same bits.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ FUNCTIONS: dict[str, Function] = {
     "a choice": lambda x, n: torch.where(x > 0, x * 30, n),
     "a maximum": lambda x, n: torch.maximum(x * 30, n),
     "a concatenation": lambda x, n: torch.cat([x * 30, n], 0),
+    "a rounded quotient of a number": lambda x, n: torch.div(x * 200, n, rounding_mode="trunc"),
+    "a quotient rounded down": lambda x, n: torch.div(x * 200, n, rounding_mode="floor"),
     "a rounded quotient as a number": lambda x, n: torch.div(n, 7, rounding_mode="floor") * 0.5,
+    "a remainder": lambda x, n: torch.remainder(x * 30, n),
+    "the remainder of a truncated quotient": lambda x, n: torch.fmod(x * 30, n),
 }
 POSITIVE: dict[str, Function] = {
     "a root": lambda x, n: x / torch.sqrt(n),

@@ -387,13 +387,57 @@ RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
   return in_whole_numbers(ctx.build, with_one_scale(ctx.build, made), op);
 }
 
+// The rounded quotient of two numbers, for a result that is quantized in the end.
+RuleResult rounded_quotient_of_two(const RuleContext& ctx) {
+  const Refusal refused{"it rounds the quotient of two numbers"};
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  if (!to || ctx.node.is_constant(0)) return refused;
+  IntegerBuilder& build = ctx.build;
+  IntegerMath m(build);
+  const ScaledInteger x = widened(build, ctx.with_one_scale(0)), y = widened(build, ctx.with_one_scale(1));
+  if (x.error > 0 || y.error > 0 || x.minus_infinity || y.minus_infinity) return refused;
+  const auto sized = [&](const ScaledInteger& of) {
+    ScaledInteger out = of;
+    out.id = build.emit(Op::kTosaAbs, NoAttrs{}, {of.id});
+    out.range = {0, of.magnitude()};
+    return out;
+  };
+  ScaledInteger v = sized(x), d = sized(y);
+  const double largest = largest_number(*to);
+  const auto bound = [&](ScaledInteger& of, double enough) {  // in units of `of`
+    const auto high = static_cast<std::int64_t>(std::min(std::ceil(enough) + 1, 0x1p31 - 1));
+    of.id = build.bounded(of.id, of.range, {0, high});
+    of.range.high = std::min(of.range.high, high);
+  };
+  const auto size_of_range = [](const ScaledInteger& of) {
+    return static_cast<double>(of.range.high) * of.scale();
+  };
+  bound(v, (largest + 2) * size_of_range(d) / v.scale());  // beyond, all quotients saturate
+  bound(d, size_of_range(v) / d.scale());                  // beyond, all quotients are below 1
+  const std::optional<Division> made = division_of(build, v, d, largest);
+  if (!made) return refused;
+  const auto below_zero = [&](ValueId id) { return build.binary(Op::kTosaGreater, m.number(id, 0), id); };
+  const ValueId differ = build.binary(Op::kTosaLogicalXor, below_zero(x.id), below_zero(y.id));
+  ScaledInteger out = made->whole;
+  const std::int64_t end = out.range.high + 1;
+  ValueId below = out.id;
+  if (ctx.node.attrs<DivAttrs>().rounding == DivRounding::kFloor) {
+    const ValueId has_rest =
+        build.binary(Op::kTosaGreater, made->rest.id, m.number(made->rest.id, made->near));
+    below = build.elementwise(Op::kTosaSelect, NoAttrs{}, {has_rest, m.add(out.id, 1), out.id});
+  }
+  out.id = build.elementwise(Op::kTosaSelect, NoAttrs{}, {differ, m.sub(0, below), out.id});
+  out.range = {-end, end};
+  return out;
+}
+
 // A division by a constant becomes a product. Any other division is computed from mantissas and exponents.
 RuleResult integer_div(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   const DivRounding rounding = ctx.node.attrs<DivAttrs>().rounding;
   if (rounding != DivRounding::kNone) {
     if (const std::optional<RuleResult> function = tabulated(ctx)) return *function;
-    if (!ctx.node.is_constant(1)) return Refusal{"it rounds the quotient of two numbers"};
+    if (!ctx.node.is_constant(1)) return rounded_quotient_of_two(ctx);
   }
   if (ctx.node.is_constant(1)) {
     Term by = term_of(ctx, 1);
@@ -440,6 +484,47 @@ ScaledInteger total(IntegerBuilder& build, const ScaledInteger& a, const ScaledI
 
 ScaledInteger difference(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
   return added(build, term_of(build, a), term_of(build, b), true);
+}
+
+std::optional<Division> division_of(IntegerBuilder& build, const ScaledInteger& v, const ScaledInteger& d,
+                                    double largest) {
+  constexpr double kMostQuotient = 0x1p22;
+  const double size = static_cast<double>(v.magnitude()) * v.scale();
+  const auto highest = static_cast<double>(d.range.high);
+  const double most = std::min(size / d.scale(), (largest + 2) * highest) + highest;
+  if (largest >= kMostQuotient || most >= 0x1p30) return std::nullopt;
+  const auto multiples = static_cast<std::int64_t>(std::ceil(most));
+  ScaledInteger multiple{d.id, {d.scale()}, 0, {-multiples, multiples}};
+  if (common_unit({term_of(build, v), term_of(build, multiple)}) > std::min(v.scale(), d.scale()))
+    return std::nullopt;
+  IntegerMath m(build);
+  QParams to;
+  to.scales = {std::max(largest, 1.0)};
+  to.zero_points = {0};
+  to.qmin = -1, to.qmax = 1;
+  ScaledInteger quotient = quotient_of(build, v, d, to);
+  const std::int64_t end = std::llround((to.scales.front() + 2) / quotient.scale());
+  const ValueRange near{std::max(quotient.range.low, -end), std::min(quotient.range.high, end)};
+  quotient.id = build.bounded(quotient.id, quotient.range, near);
+  quotient.range = near;
+  // The nearest whole number, which is the floor or the number above. Where it is not, one step corrects it.
+  Division out{rescaled(build, quotient, DType::kI32, 1.0), {}, 0};
+  multiple.id = m.mul(out.whole.id, d.id, 0);
+  out.rest = difference(build, v, multiple);
+  out.near = static_cast<std::int64_t>(std::ldexp(size, -25) / out.rest.scale());
+  const ValueId step = rescaled(build, d, DType::kI32, out.rest.scale()).id;
+  const auto correct = [&](ValueId where, ValueId whole, ValueId rest) {
+    out.whole.id = build.elementwise(Op::kTosaSelect, NoAttrs{}, {where, whole, out.whole.id});
+    out.rest.id = build.elementwise(Op::kTosaSelect, NoAttrs{}, {where, rest, out.rest.id});
+  };
+  const ValueId is_low = build.binary(Op::kTosaGreater, m.number(out.rest.id, 0), out.rest.id);
+  correct(is_low, m.add(out.whole.id, -1), m.add(out.rest.id, step));
+  const ValueId above = m.sub(out.rest.id, step);
+  const ValueId is_high = build.binary(Op::kTosaGreaterEqual, above, m.number(out.rest.id, -out.near));
+  correct(is_high, m.add(out.whole.id, 1), m.maximum(above, 0));
+  out.rest.range = {0, std::llround(highest * d.scale() / out.rest.scale()) + 1};
+  out.whole.range = {out.whole.range.low - 1, out.whole.range.high + 1};
+  return out;
 }
 
 RuleResult integer_sign_change(const RuleContext& ctx) {

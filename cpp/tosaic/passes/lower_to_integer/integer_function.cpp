@@ -148,6 +148,35 @@ std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteg
   return difference(ctx.build, x, whole);
 }
 
+// fmod and remainder of two numbers: with d = |y|, of v = |x| or of v = x with the sign of y, it is v - floor(v / d) * d
+// with the sign of x or y.
+std::optional<ScaledInteger> remainder_of_two(const RuleContext& ctx) {
+  const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
+  const ScaledInteger y = widened(ctx.build, ctx.with_one_scale(1));
+  if (x.error > 0 || y.error > 0 || x.minus_infinity || y.minus_infinity) return std::nullopt;
+  const double size = static_cast<double>(x.magnitude()) * x.scale();
+  const double largest = size / (static_cast<double>(std::max<std::int64_t>(y.range.low, 1)) * y.scale());
+  IntegerMath m(ctx.build);
+  const auto below_zero_of = [&](const ScaledInteger& of) {
+    return of.range.low < 0 ? ctx.build.binary(Op::kTosaGreater, m.number(of.id, 0), of.id) : ValueId();
+  };
+  const bool floors = ctx.node.op() == Op::kRemainder;
+  const ValueId negative = below_zero_of(floors ? y : x);
+  ScaledInteger v = x, d = y;
+  v.id = m.with_sign(x.id, negative);
+  v.range = {floors ? -x.magnitude() : 0, x.magnitude()};
+  d.id = m.with_sign(y.id, below_zero_of(y));
+  d.range = {0, y.magnitude()};
+  const std::optional<Division> made = division_of(ctx.build, v, d, largest);
+  if (!made) return std::nullopt;
+  ScaledInteger out = made->rest;
+  out.id = m.with_sign(out.id, negative);
+  out.range = {negative.valid() ? -out.range.high : 0, out.range.high};
+  if (y.range.low <= 0 && y.range.high >= 0)
+    out.nan_mask = ctx.build.binary(Op::kTosaEqual, y.id, m.number(y.id, 0));
+  return out;
+}
+
 // Lowers floor, ceil, trunc and round.
 std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledInteger& x) {
   return in_whole_numbers(ctx.build, x, ctx.node.op());
@@ -317,6 +346,11 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (ctx.node.op() == Op::kCast && ctx.is_scaled(0) && ctx.node.result_qparams() == nullptr &&
       has_integer_form(ctx.node.result_type().dtype))
     return ctx.scaled(0);
+  const bool is_remainder = ctx.node.op() == Op::kRemainder || ctx.node.op() == Op::kFmod;
+  if (is_remainder && !ctx.node.is_constant(0) && !ctx.node.is_constant(1)) {
+    const std::optional<ScaledInteger> made = remainder_of_two(ctx);
+    return made ? std::optional<RuleResult>(*made) : std::nullopt;
+  }
   const OpInfo& row = info(ctx.node.op());
   if (!row.has(kElementwise) || row.is_tosa || !has_integer_form(ctx.node.result_type().dtype))
     return std::nullopt;
