@@ -103,6 +103,17 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Calls]] = {
         drawn(2, dtype=torch.bool),
     ),
     "a product with scaled positions": (lambda: Rows(lambda y, n: y * (n[..., None].float() / 10)), drawn(9)),
+    "tenths of a count as a factor": (lambda: Rows(lambda y, n: y * (n[..., None] * 0.1)), drawn(9)),
+    "a share of a count as a factor": (
+        lambda: Rows(lambda y, n: y * (n / (n.sum(1, keepdim=True) + 1))[..., None]),
+        drawn(9),
+    ),
+    "the root of a count as a divisor": (lambda: Rows(lambda y, n: y / (n[..., None] + 1).sqrt()), drawn(9)),
+    "a quotient by a count, rounded down": (
+        lambda: Rows(lambda y, n: torch.div(y * 20, n[..., None] + 1, rounding_mode="floor") + y),
+        drawn(9),
+    ),
+    "what is above half a count": (lambda: Rows(lambda y, n: y * (n[..., None] > 3.5)), drawn(9)),
     "a product with cosines": (lambda: Rows(lambda y, n: y * (n[..., None].float() * 0.3).cos()), drawn(9)),
     "a product with logarithms": (lambda: Rows(lambda y, n: y * (n[..., None].float() + 1).log()), drawn(9)),
     "roots of lengths as divisors": (

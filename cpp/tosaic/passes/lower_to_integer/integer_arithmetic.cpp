@@ -356,9 +356,10 @@ RuleResult integer_mul(const RuleContext& ctx) {
     if (!ctx.node.is_constant(i)) continue;
     const Term constant = term_of(ctx, i);
     require_finite(constant);
-    return multiplied(ctx.build, ctx.scaled(1 - i), constant, ctx.node.eventual_qparams());
+    return multiplied(ctx.build, ctx.scaled(1 - i), constant, ctx.node.qparams_behind_movement());
   }
-  return product_for(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1), ctx.node.eventual_qparams());
+  return product_for(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1),
+                     ctx.node.qparams_behind_movement());
 }
 
 // The rounded quotient of operand 0 and a constant, whose reciprocals are `by`.
@@ -368,7 +369,7 @@ RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
   if (const std::optional<ScaledInteger> made = with_other_scales(ctx.build, ctx.scaled(0), by))
     return in_whole_numbers(ctx.build, with_one_scale(ctx.build, *made), op);
   ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
-  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const std::optional<QParams> to = ctx.node.qparams_behind_movement();
   double least = by.magnitude();
   for (const double f : by.numbers) least = std::min(least, std::abs(f));
   if (to && least > 0 && !x.minus_infinity) {  // quotients beyond the largest result saturate
@@ -390,7 +391,7 @@ RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
 // The rounded quotient of two numbers, for a result that is quantized in the end.
 RuleResult rounded_quotient_of_two(const RuleContext& ctx) {
   const Refusal refused{"it rounds the quotient of two numbers"};
-  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const std::optional<QParams> to = ctx.node.qparams_behind_movement();
   if (!to || ctx.node.is_constant(0)) return refused;
   IntegerBuilder& build = ctx.build;
   IntegerMath m(build);
@@ -445,7 +446,7 @@ RuleResult integer_div(const RuleContext& ctx) {
     by.scale = 0;
     require_finite(by);
     if (rounding != DivRounding::kNone) return rounded_quotient(ctx, by);
-    return multiplied(ctx.build, ctx.scaled(0), by, ctx.node.eventual_qparams());
+    return multiplied(ctx.build, ctx.scaled(0), by, ctx.node.qparams_behind_movement());
   }
   const ScaledInteger divisor = widened(ctx.build, ctx.with_one_scale(1));
   if (is_vague_near_zero(divisor)) {
@@ -454,12 +455,13 @@ RuleResult integer_div(const RuleContext& ctx) {
   }
   if (!ctx.node.is_constant(0))
     return quotient_of(ctx.build, widened(ctx.build, ctx.with_one_scale(0)), divisor,
-                       ctx.node.eventual_qparams());
+                       ctx.node.qparams_behind_movement());
   const Term dividend = term_of(ctx, 0);
   require_finite(dividend);
   const double unit = unit_for(dividend.magnitude());
   const Integers made = in_unit(ctx.build, dividend, unit);
-  return quotient_of(ctx.build, {made.id, {unit}, 0, made.range}, divisor, ctx.node.eventual_qparams());
+  return quotient_of(ctx.build, {made.id, {unit}, 0, made.range}, divisor,
+                     ctx.node.qparams_behind_movement());
 }
 
 ScaledInteger times(const RuleContext& ctx, const ScaledInteger& x, std::size_t i, const Shape& own) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/scaled_integer.h"
 
 namespace tosaic::passes {
@@ -61,6 +62,17 @@ class NodeView {
     if (reader.op != Op::kQuantize) return std::nullopt;
     const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
     return qparams && !qparams->axis ? qparams : std::nullopt;
+  }
+
+  // eventual_qparams(), or those behind operators that move the numbers of the result, each the only reader of the one
+  // before.
+  [[nodiscard]] std::optional<QParams> qparams_behind_movement() const {
+    if (const std::optional<QParams> eventual = eventual_qparams()) return eventual;
+    const std::span<const NodeId> users = graph_->users(result());
+    if (users.size() != 1 || graph_->is_output(result())) return std::nullopt;
+    const Node& reader = graph_->node(users.front());
+    if (!rearranges(reader) || reader.operand_count != 1 || reader.result_count != 1) return std::nullopt;
+    return NodeView(*graph_, reader).qparams_behind_movement();
   }
 
   // Of all qparams to which the readers of the result quantize it, possibly after movement, the largest number.

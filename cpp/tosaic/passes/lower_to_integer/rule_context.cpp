@@ -165,7 +165,7 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
     const auto most = static_cast<std::int64_t>(std::min(std::ceil(beyond) + 1, 0x1p31 - 1));
     return ValueRange{-most, most};
   };
-  const std::optional<QParams> to = node.eventual_qparams();
+  const std::optional<QParams> to = node.qparams_behind_movement();
   // A quotient is computed from mantissas and exponents, so each operand may have any 31 bits.
   if (node.op() == Op::kDiv &&
       (to || (node.operand(0) != id && node.attrs<DivAttrs>().rounding == DivRounding::kNone)))
@@ -234,11 +234,14 @@ ScaledInteger RuleContext::counted(ValueId id) const {
   if (from == DType::kU8) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
   if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
   const std::optional<ValueRange> range = relevant_counts(id);
-  if (!range)
+  if (!range) {
+    const bool is_sum = node.op() == Op::kAdd || node.op() == Op::kSub;
+    const bool has_no_unit = (is_sum || node.op() == Op::kMul) && !node.qparams_behind_movement();
     throw NoIntegerForm(
-        "operand '" + node.graph().value(id).name +
-        "' counts to more than its reader is known to take: no unit of 32 bits holds all results; "
-        "bound it first, such as by torch.clamp(n, 0, 1000)");
+        "operand '" + node.graph().value(id).name + "' counts to more than its reader is known to take" +
+        (has_no_unit ? ": nothing quantizes the result, and no unit of 32 bits holds all its numbers" : "") +
+        "; bound it first, such as by torch.clamp(n, 0, 1000)");
+  }
   const ValueRange own = range_of_counts(id);
   const ValueRange all{std::max(own.low, kInt32Values.low), std::min(own.high, kInt32Values.high)};
   return {build.bounded(cast(DType::kI32), all, *range), {1.0}, 0, *range};
