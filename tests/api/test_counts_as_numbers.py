@@ -103,6 +103,8 @@ FUNCTIONS: dict[str, Function] = {
     "a rounded quotient of a number": lambda x, n: torch.div(x * 200, n, rounding_mode="trunc"),
     "a quotient rounded down": lambda x, n: torch.div(x * 200, n, rounding_mode="floor"),
     "a rounded quotient as a number": lambda x, n: torch.div(n, 7, rounding_mode="floor") * 0.5,
+    "fifths below one": lambda x, n: x * torch.clamp(n / 5, max=1.0),
+    "fifths between bounds": lambda x, n: x + torch.clamp(n / 5, -1.5, 1.25),
     "a remainder": lambda x, n: torch.remainder(x * 30, n),
     "the remainder of a truncated quotient": lambda x, n: torch.fmod(x * 30, n),
 }
@@ -152,6 +154,31 @@ def test_integers_of_each_dtype_are_factors_and_divisors(dtype: torch.dtype, bit
 def test_a_model_may_compute_with_the_number_of_its_calls(function: Function, bits: str) -> None:
     calls = [(x,) for x, _ in drawn(0, 1)]
     quantized, made = lowered(Steps(function), calls, bits)
+    assert tosaic.compare(quantized, made, calls).ok
+    require_equal(quantized, made, calls[:1])
+
+
+class Blend(nn.Module):
+    """A layer that is blended in over its first calls, and a cycle of four factors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(10, 10)
+        self.register_buffer("n", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        phase = self.n % 4
+        self.n += 1
+        y = self.layer(x)
+        share = torch.clamp(self.n / 5, max=1.0)
+        return torch.lerp(x, y, share), x * (phase * 0.5 + 1), x / (phase + 1), x * (self.n // 2)
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+def test_the_number_of_a_call_may_blend_and_cycle(bits: str) -> None:
+    torch.manual_seed(2)
+    calls = [(x,) for x, _ in drawn(0, 1)]
+    quantized, made = lowered(Blend(), calls, bits)
     assert tosaic.compare(quantized, made, calls).ok
     require_equal(quantized, made, calls[:1])
 

@@ -153,6 +153,24 @@ RuleResult constant(const RuleContext& ctx, double number, const ScaledInteger& 
   return out;
 }
 
+// x, whose integers are bounded one unit beyond the bounds, or beyond what saturates in the end, if they have so many
+// bits that the bounds would have no finer unit: they may be integers of the program.
+ScaledInteger near_bounds(const RuleContext& ctx, const ClampAttrs& attrs, const ScaledInteger& x) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 29;
+  if (x.minus_infinity || x.zero_point != 0 || x.magnitude() < kMany) return x;
+  const std::optional<QParams> to = ctx.node.qparams_behind_movement();
+  const double enough = to ? largest_number(*to) : HUGE_VAL;
+  const double low = attrs.min ? as_double(*attrs.min) : -enough,
+               high = attrs.max ? as_double(*attrs.max) : enough;
+  ScaledInteger out = x;
+  const auto in_units = [&](double number) { return std::clamp(number / x.scale(), -0x1p32, 0x1p32); };
+  out.range.low = std::max(x.range.low, static_cast<std::int64_t>(std::floor(in_units(low))) - 1);
+  out.range.high = std::min(x.range.high, static_cast<std::int64_t>(std::ceil(in_units(high))) + 1);
+  if (out.range.low > out.range.high) return x;
+  out.id = ctx.build.bounded(x.id, x.range, out.range);
+  return out;
+}
+
 // Lowers relu and clamp.
 RuleResult clamped(const RuleContext& ctx) {
   ScaledInteger x = ctx.with_one_scale(0);
@@ -171,7 +189,7 @@ RuleResult clamped(const RuleContext& ctx) {
         ctx.require_bits(0, visible, x.scale());
       }
     }
-    x = in_unit_of_bounds(ctx.build, attrs, x);
+    x = in_unit_of_bounds(ctx.build, attrs, near_bounds(ctx, attrs, x));
     const double scale = x.scale();
     if (const double off = error_of_bounds(attrs, x, scale); off > 0) {
       const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
