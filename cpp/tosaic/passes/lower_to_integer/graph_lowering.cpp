@@ -163,8 +163,9 @@ bool GraphLowering::places_constants(const NodeView& view) const {
          !std::ranges::all_of(operands, is_constant);
 }
 
-// True for a float that an elementwise operator computes from integers, bools and constants: a quotient of integers, a
-// product with a float constant, a square root. Without floats, also for comparisons with a float constant.
+// True for a float that an elementwise operator computes from integers, bools and constants: a quotient of
+// integers, a product with a float constant, a square root. Without floats, also for comparisons with a float
+// constant.
 bool GraphLowering::computes_from_counts(const NodeView& view) const {
   const OpInfo& row = info(view.op());
   if (!row.has(kElementwise) || row.is_tosa || view.op() == Op::kCast || view.node().result_count != 1)

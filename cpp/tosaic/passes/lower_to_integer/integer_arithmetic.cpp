@@ -142,8 +142,8 @@ double error_of_product(const ScaledInteger& x, const ScaledInteger& y) {
   return fewer > 0 ? std::ldexp(x.scale() * y.scale(), fewer - 1) : 0;
 }
 
-// product(), or, if the bits beyond 30 matter to a result that is rounded to `to`, as integers of the program have
-// them, a product whose unit follows from `to`.
+// product(), or, if the bits beyond 30 matter to a result that is rounded to `to`, as integers of the program
+// have them, a product whose unit follows from `to`.
 ScaledInteger product_for(IntegerBuilder& build, const ScaledInteger& x, const ScaledInteger& y,
                           const std::optional<QParams>& to) {
   constexpr double kMostError = 0x1p-5;  // in steps of the result

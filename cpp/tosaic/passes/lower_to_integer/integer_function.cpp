@@ -22,8 +22,8 @@ bool reads_count(const NodeView& node) {
   return is_integer(type.dtype) && !type.qparams;
 }
 
-// f(x) for a function of integers of the program with a pole at zero: f(0) saturates where the result is quantized in
-// the end. `sign` is that of the pole.
+// f(x) for a function of integers of the program with a pole at zero: f(0) saturates where the result is
+// quantized in the end. `sign` is that of the pole.
 ScaledInteger with_pole(const RuleContext& ctx, const ScaledInteger& x, ScaledInteger f, int sign) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (!reads_count(ctx.node) || !to || x.range.low > 0) return f;
@@ -148,8 +148,8 @@ std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteg
   return difference(ctx.build, x, whole);
 }
 
-// fmod and remainder of two numbers: with d = |y|, of v = |x| or of v = x with the sign of y, it is v - floor(v / d) * d
-// with the sign of x or y.
+// fmod and remainder of x and y: with d = |y|, the rest of v / d for v = |x|, with the sign of x, or for
+// v = x with the sign of y, with that of y.
 std::optional<ScaledInteger> remainder_of_two(const RuleContext& ctx) {
   const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
   const ScaledInteger y = widened(ctx.build, ctx.with_one_scale(1));

@@ -153,8 +153,8 @@ RuleResult constant(const RuleContext& ctx, double number, const ScaledInteger& 
   return out;
 }
 
-// x, whose integers are bounded one unit beyond the bounds, or beyond what saturates in the end, if they have so many
-// bits that the bounds would have no finer unit: they may be integers of the program.
+// x, whose integers are bounded one unit beyond the bounds, or beyond what saturates in the end, if they have
+// so many bits that the bounds would have no finer unit: they may be integers of the program.
 ScaledInteger near_bounds(const RuleContext& ctx, const ClampAttrs& attrs, const ScaledInteger& x) {
   constexpr std::int64_t kMany = std::int64_t{1} << 29;
   if (x.minus_infinity || x.zero_point != 0 || x.magnitude() < kMany) return x;

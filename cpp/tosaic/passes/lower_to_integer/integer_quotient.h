@@ -17,8 +17,8 @@ namespace tosaic::passes {
 // large that it saturates when it is quantized. 0 / 0 is NaN (nan_masks.h).
 [[nodiscard]] ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b,
                                         const std::optional<QParams>& eventual);
-// a * b, in a unit for the largest number of `to`, the qparams to which the result is rounded in the end. Products
-// beyond saturate. Each operand may have any 31 bits.
+// a * b, in a unit for the largest number of `to`, the qparams to which the result is rounded in the end.
+// Products beyond saturate. Each operand may have any 31 bits.
 [[nodiscard]] ScaledInteger saturating_product_of(IntegerBuilder& build, const ScaledInteger& a,
                                                   const ScaledInteger& b, const QParams& to);
 

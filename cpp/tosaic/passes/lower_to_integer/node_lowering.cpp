@@ -88,8 +88,8 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
 }
 
-// True if the result is as exact as the operands: the node adds integers in their own units, or in finer ones, or
-// multiplies integers by a constant.
+// True if the result is as exact as the operands: the node adds integers in their own units, or in finer
+// ones, or multiplies integers by a constant.
 bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made) {
   if (ctx.node.op() == Op::kMul || ctx.node.op() == Op::kDiv)
     return made.error == 0 && (ctx.is_known(0) || ctx.is_known(1));

@@ -64,8 +64,8 @@ class NodeView {
     return qparams && !qparams->axis ? qparams : std::nullopt;
   }
 
-  // eventual_qparams(), or those behind operators that move the numbers of the result, each the only reader of the one
-  // before.
+  // eventual_qparams(), or those behind operators that move the numbers of the result, each the only reader
+  // of the one before.
   [[nodiscard]] std::optional<QParams> qparams_behind_movement() const {
     if (const std::optional<QParams> eventual = eventual_qparams()) return eventual;
     const std::span<const NodeId> users = graph_->users(result());

@@ -18,7 +18,8 @@ double largest_of(const std::vector<double>& numbers) {
   return largest;
 }
 
-// Operators whose results are numbers of their operands. Those that saturate in the end may be bounded before.
+// Operators whose results are numbers of their operands. Those that saturate in the end may be bounded
+// before.
 constexpr OpTable<bool> kChooses = {
     {Op::kWhere, true}, {Op::kCat, true}, {Op::kStack, true}, {Op::kMaximum, true}, {Op::kMinimum, true}};
 
@@ -216,8 +217,8 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
   const double size = static_cast<double>(x.magnitude()) * x.scale();
   if (node.op() != Op::kMul) return within_sum(size);
-  // The least number of x that is not 0 times such an integer saturates. A product of more than 30 bits is computed
-  // from mantissas and exponents.
+  // The least number of x that is not 0 times such an integer saturates. A product of more than 30 bits is
+  // computed from mantissas and exponents.
   const double beyond = largest / x.scale() + 1;
   const bool is_fine = size * beyond <= std::ldexp(to->scales.front(), 26);
   return within(beyond < kMost && is_fine ? beyond : 0x1p31);
