@@ -217,7 +217,14 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
 void Planner::round_cast(NodeIndex operand, NodeIndex cast, const Precision& p) {
   const Root root = root_of(operand, cast);
   if (call(root.call).rounding != Rounding::kFloat || node(root.call).kind == CallKind::kCall) return;
-  set(accepts(root.edge.node) ? root.edge : Slot::edge(operand, cast), in_16_bits(p), kWholeNumbers);
+  const bool is_written = std::ranges::any_of(graph_.outputs(), [&](const Output& each) {
+    return each.kind == OutputKind::kMutation &&
+           graph_.inputs()[each.mutated_input].value == value(root.call);
+  });
+  const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(operand, cast);
+  // A tensor that the program writes has one scale for all that read it.
+  if (is_written) return set(slot, p.activation, "operand");
+  set(slot, in_16_bits(p), kWholeNumbers);
 }
 
 // Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge where a call

@@ -61,6 +61,9 @@ bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
 
 // True for a constant whose finite elements have one magnitude, or are 0: a scale of its own represents them.
 bool Planner::has_one_magnitude(ValueId id) {
+  const Node* const made = id.valid() ? graph_.producer(id) : nullptr;
+  if (made != nullptr && made->op == Op::kFull)
+    return std::isfinite(scalar_of(Graph::attrs<FullAttrs>(*made).value));
   if (!id.valid() || graph_.value(id).kind != ValueKind::kConstant) return false;
   const Elements elements(*graph_.value(id).constant);
   if (elements.size() == 0 || static_cast<std::int64_t>(elements.size()) > kMostScanned) return false;
@@ -73,11 +76,14 @@ bool Planner::has_one_magnitude(ValueId id) {
   return true;
 }
 
-// The spec of a constant that is returned, possibly behind calls that rearrange it; none if no unit represents its
+// The spec of a constant that is returned, possibly behind calls that move some of its elements; none if no unit represents its
 // numbers.
 std::optional<QSpec> Planner::spec_of_constant(NodeIndex p, const ObservedSpec& activation) {
   ValueId id = value(p);
-  for (const Node* node = id.valid() ? graph_.producer(id) : nullptr; node != nullptr && rearranges(*node);
+  const auto moves = [](const Node& node) {
+    return node.operand_count == 1 && (rearranges(node) || behaviour_of(node.op) == Behaviour::kMovement);
+  };
+  for (const Node* node = id.valid() ? graph_.producer(id) : nullptr; node != nullptr && moves(*node);
        node = graph_.producer(id))
     id = graph_.operands(*node)[0];
   const Constant* const constant = constant_of(graph_, id);
@@ -110,6 +116,14 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
     return round_bounded(p, output, Slot::output(root.call), kReturnedInput);
   if (call(root.call).rounding == Rounding::kLarge && is_stored_in_input(p, output))
     return store_large(p, output);
+  const Call& from = call(root.call);
+  const bool computes = is_elementwise(from) && from.main->op != Op::kWhere;
+  if (from.rounding == Rounding::kLarge && from.counts && computes) {
+    // Without a scale, a unit for all integers of 32 bits would be needed.
+    if (const Precision* const wanted = precision(output); wanted != nullptr && !has_doubles(p))
+      set(Slot::edge(p, output), in_16_bits(*wanted), "large numbers of counts");
+    return;
+  }
   const bool is_known = call(root.call).dependence == Dependence::kNothing;
   const bool is_leaf = node(root.call).kind != CallKind::kCall;
   if (!is_known && (!is_leaf || call(root.call).rounding != Rounding::kFloat)) return;
