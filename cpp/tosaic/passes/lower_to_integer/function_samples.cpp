@@ -138,8 +138,17 @@ std::vector<double> at_integers(const NodeView& node, ValueId variable, const Sc
   return evaluated_at(node, variable, points);
 }
 
+// Refuses a function that is NaN at minus infinity, which an integer of x represents, or infinite without a result
+// that saturates.
+void require_number_at_infinity(const NodeView& node, ValueId variable, const ScaledInteger& x) {
+  if (!x.minus_infinity) return;
+  const double at = evaluated_at(node, variable, {-std::numeric_limits<float>::infinity()}).front();
+  if (std::isnan(at) || (std::isinf(at) && !node.eventual_qparams())) throw NoIntegerForm(kNoInfinity);
+}
+
 Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
   const NodeView& node = ctx.node;
+  require_number_at_infinity(node, variable, x);
   Samples out;
   const auto numbers = [&](ValueRange range) {
     return Interval{static_cast<double>(range.low) * x.scale(), static_cast<double>(range.high) * x.scale()};

@@ -468,9 +468,32 @@ std::optional<FunctionTable> function_table(const RuleContext& ctx) {
   return FunctionTable{std::move(made->variables), std::move(made->values)};
 }
 
+namespace {
+
+// True if the unit of 24 bits makes one integer of most numbers, since one of them is far larger: of those that a
+// sort or an argmax compares, the order would be lost.
+bool merges_numbers(const Elements& elements) {
+  std::vector<double> numbers(elements.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (!std::isfinite(elements.as_double(i))) continue;
+    numbers[i] = elements.as_double(i);
+    largest = std::max(largest, std::abs(numbers[i]));
+  }
+  const auto count = [&] {
+    std::ranges::sort(numbers);
+    return std::unique(numbers.begin(), numbers.end()) - numbers.begin();
+  };
+  const auto before = count();
+  for (double& x : numbers) x = std::nearbyint(std::ldexp(x / largest, 24));
+  return largest > 0 && 2 * count() < before;
+}
+
+}  // namespace
+
 std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table) {
   const std::vector<ScaledInteger>& x = table.variables;
-  if (!is_float(table.values->dtype)) return std::nullopt;
+  if (!is_float(table.values->dtype) || merges_numbers(Elements(*table.values))) return std::nullopt;
   if (x.size() == 1) return numbers_of_one(ctx, x.front(), table.values);
   if (!is_finite(*table.values)) return std::nullopt;
   return numbers_at(ctx, position_of(ctx.build, x[0], x[1]), *table.values);

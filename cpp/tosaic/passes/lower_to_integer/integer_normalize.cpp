@@ -23,6 +23,7 @@
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
 
 namespace tosaic::passes {
 namespace {
@@ -240,12 +241,10 @@ ScaledInteger log_shares(const RuleContext& ctx, const Shares& shares) {
   return out;
 }
 
-// Refuses sums of scores and far larger numbers, in whose unit shares of the scores would be lost. Quantized scores may
-// be as coarse.
+// Refuses scores that lost their shares in one unit for them and far larger numbers.
 void require_fine_scores(const ScaledInteger& x) {
-  constexpr double kCoarsest = 0x1p-4;
-  constexpr std::int64_t kQuantized = 1 << 17;
-  if (x.scale() > kCoarsest && x.range.high - x.range.low > kQuantized)
+  constexpr double kMostError = 0x1p-4;
+  if (x.error > kMostError)
     throw NoIntegerForm(
         "its operand reaches numbers so large that their unit leaves nearly nothing of the others");
 }

@@ -139,6 +139,7 @@ ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder
   const Node* producer = source_->producer(id);
   const OriginRef& origin = producer != nullptr ? producer->origin : reader.origin();
   ValueId made = made_->graph.add(Op::kDequantize, attrs, operands, origin, source_->value(id).name);
+  const ValueId finite = made;
   const auto put = [&](ValueId where, double number) {
     const double values[] = {number};
     const ConstantRef constant = make_constant("", dtype, Dims::filled(reader.type(made).rank(), 1), values);
@@ -154,6 +155,10 @@ ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder
     put(reader.binary(Op::kTosaGreaterEqual, least, y.id), -std::numeric_limits<double>::infinity());
   }
   if (y.nan_mask) put(*y.nan_mask, std::numeric_limits<double>::quiet_NaN());
+  if (made != finite) {
+    made_->graph.try_rename(finite, source_->value(id).name + ".finite");
+    made_->graph.try_rename(made, source_->value(id).name);
+  }
   return made;
 }
 
