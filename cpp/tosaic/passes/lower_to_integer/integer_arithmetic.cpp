@@ -364,7 +364,7 @@ RuleResult integer_mul(const RuleContext& ctx) {
 
 // The rounded quotient of operand 0 and a constant, whose reciprocals are `by`.
 RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
-  constexpr double kMostError = 0x1p-6;
+  constexpr double kMostError = 0x1p-9;
   const Op op = ctx.node.attrs<DivAttrs>().rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc;
   if (const std::optional<ScaledInteger> made = with_other_scales(ctx.build, ctx.scaled(0), by))
     return in_whole_numbers(ctx.build, with_one_scale(ctx.build, *made), op);
@@ -383,7 +383,8 @@ RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
   }
   if (const std::optional<ScaledInteger> made = whole_product(ctx.build, x, by, op)) return *made;
   const ScaledInteger made = multiplied(ctx.build, x, by);
-  if (made.error > kMostError && (!to || to->scales.front() < 1))
+  const double near = std::max(made.error, std::ldexp(size_of(made), -25));  // as for in_whole_numbers()
+  if (near > kMostError && (!to || to->scales.front() < 1))
     return Refusal{"it rounds quotients whose fractions have few bits"};
   return in_whole_numbers(ctx.build, with_one_scale(ctx.build, made), op);
 }
