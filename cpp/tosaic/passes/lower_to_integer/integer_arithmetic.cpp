@@ -350,16 +350,44 @@ RuleResult integer_add(const RuleContext& ctx) {
   return out;
 }
 
+namespace {
+
+// The unit of an exact product of x and another number, whose unit, or least magnitude, is `step`. Products of few bits
+// may be far coarser than that before anything is lost; those of integers of 32 bits may all become 0.
+double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
+  constexpr double kCount = 0x1p30, kFine = 0x1p16;
+  const bool is_count = x.scale() == 1 && static_cast<double>(x.magnitude()) >= kCount;
+  const bool is_other_count = step == 1 && other_size >= kCount;
+  return std::ranges::min(x.scales) * step * (is_count || is_other_count ? 1 : kFine);
+}
+
+// Leaves a product to floats, if the target has them, that nothing quantizes and that would lose its small numbers.
+RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, double coarsest) {
+  const bool has_choice = ctx.build.rules().float_arithmetic && !ctx.node.qparams_behind_movement() &&
+                          ctx.values.noticed(ctx.node.node());
+  if (has_choice && std::ranges::max(made.scales) > coarsest)
+    return Refusal{"its numbers have too many bits for one unit, and nothing quantizes them"};
+  return made;
+}
+
+}  // namespace
+
 RuleResult integer_mul(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     if (!ctx.node.is_constant(i)) continue;
     const Term constant = term_of(ctx, i);
     require_finite(constant);
-    return multiplied(ctx.build, ctx.scaled(1 - i), constant, ctx.node.qparams_behind_movement());
+    const ScaledInteger x = ctx.scaled(1 - i);
+    double least = std::numeric_limits<double>::infinity();
+    for (const double f : constant.numbers)
+      if (f != 0) least = std::min(least, std::abs(f * constant.factor));
+    const ScaledInteger made = multiplied(ctx.build, x, constant, ctx.node.qparams_behind_movement());
+    return unless_coarse(ctx, made, coarsest_unit(x, least, 0));
   }
-  return product_for(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1),
-                     ctx.node.qparams_behind_movement());
+  const ScaledInteger a = ctx.with_one_scale(0), b = ctx.with_one_scale(1);
+  const ScaledInteger made = product_for(ctx.build, a, b, ctx.node.qparams_behind_movement());
+  return unless_coarse(ctx, made, coarsest_unit(a, b.scale(), static_cast<double>(b.magnitude())));
 }
 
 // The rounded quotient of operand 0 and a constant, whose reciprocals are `by`.

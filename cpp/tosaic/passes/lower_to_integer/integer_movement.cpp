@@ -115,9 +115,20 @@ void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
 
-// Throws NoIntegerForm if the numbers of a constant that an output returns beside others all become 0.
+// True if the unit makes other numbers of a constant, and a reader may notice that.
+bool loses_numbers(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
+  constexpr double kFewest = 32;
+  if (ctx.values.is_only_returned(ctx.node.node())) return known.size <= unit / 2;
+  const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
+  if (!noticed || noticed->step >= 2 * unit || known.size >= kFewest * unit) return false;
+  if (std::isfinite(noticed->finest) && unit <= noticed->finest) return false;
+  return std::ranges::any_of(
+      ctx.numbers(i), [&](double x) { return std::isfinite(x) && std::nearbyint(x / unit) * unit != x; });
+}
+
+// Throws NoIntegerForm if the numbers of a constant that is moved beside others become other numbers.
 void require_number(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
-  if (known.size == 0 || known.size > unit / 2 || !ctx.values.is_only_returned(ctx.node.node())) return;
+  if (known.size == 0 || !loses_numbers(ctx, i, known, unit)) return;
   throw NoIntegerForm("one unit for all operands leaves nothing of '" +
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
@@ -218,6 +229,7 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
       const ScaledInteger x = ctx.with_one_scale(i);
       const ValueRange centred = x.centred();
       if (ctx.node.result_qparams() == nullptr) {
+        if (ctx.is_known(i)) require_number(ctx, i, Known(ctx, i), to.scales.front());
         ctx.require_bits(i, x, to.scales.front());
         require_steps(ctx, i, x, to.scales.front());
         if (to.scales.front() > x.scale() && !ctx.is_known(i)) ctx.values.set_rounded(ctx.node.result());

@@ -103,7 +103,10 @@ void ValueMap::set_rounded(ValueId id) {
 bool ValueMap::is_rounded(ValueId id) const {
   while (!forms_[id.index()].is_rounded) {
     const Node* const producer = source_->producer(id);
-    if (producer == nullptr || !rearranges(*producer)) return false;
+    const bool moves =
+        producer != nullptr &&
+        (rearranges(*producer) || (producer->operand_count == 1 && info(producer->op).has(kMovement)));
+    if (!moves) return false;
     id = source_->operands(*producer)[0];
   }
   return true;
