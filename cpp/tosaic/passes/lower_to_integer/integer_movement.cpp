@@ -118,10 +118,11 @@ void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x
 // True if the unit makes other numbers of a constant, and a reader may notice that.
 bool loses_numbers(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
   constexpr double kFewest = 32;
-  if (ctx.values.is_only_returned(ctx.node.node())) return known.size <= unit / 2;
-  const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
-  if (!noticed || noticed->step >= 2 * unit || known.size >= kFewest * unit) return false;
-  if (std::isfinite(noticed->finest) && unit <= noticed->finest) return false;
+  if (known.size >= kFewest * unit) return false;
+  if (!ctx.values.is_only_returned(ctx.node.node())) {
+    const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
+    if (!noticed || noticed->step >= 2 * unit) return false;
+  }
   return std::ranges::any_of(
       ctx.numbers(i), [&](double x) { return std::isfinite(x) && std::nearbyint(x / unit) * unit != x; });
 }

@@ -62,7 +62,7 @@ std::optional<ScaledInteger> by_resize(const RuleContext& ctx, ScaledInteger x) 
 }  // namespace
 
 RuleResult integer_resize(const RuleContext& ctx) {
-  constexpr std::int64_t kMost = 1 << 15;
+  const std::int64_t most = std::int64_t{1} << (ctx.build.rules().wide_integers ? 29 : 20);  // of narrow_parts()
   const auto& attrs = ctx.node.attrs<ResizeAttrs>();
   if (ctx.node.operand_type(0).rank() != 4 || attrs.size.size() != 2)
     return Refusal{"its rank"};  // expanded to another rank
@@ -70,7 +70,7 @@ RuleResult integer_resize(const RuleContext& ctx) {
   const bool is_nearest = attrs.mode == ResizeMode::kNearest;
   if (!is_nearest && attrs.mode != ResizeMode::kBilinear) return Refusal{"its mode"};
   if (is_nearest && !is_narrow(ctx.build, x)) return nearest_along_axes(ctx.build, x, attrs);
-  if (x.magnitude() > kMost) return Refusal{"its operand has more than 16 bits"};
+  if (x.magnitude() > most) return Refusal{"its operand has too many bits"};
   std::optional<ScaledInteger> sum;
   for (const ScaledInteger& part : narrow_parts(ctx.build, x)) {
     const std::optional<ScaledInteger> made = by_resize(ctx, part);

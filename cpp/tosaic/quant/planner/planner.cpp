@@ -236,7 +236,9 @@ void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p)
   if ((c.whole && !c.counts) || (call(user).dependence != Dependence::kFloats && is_float_value(user)) ||
       call(user).within)
     return;
-  const bool has_range = call(user).of_integers && !is_linear(call(user));
+  const Call& reader = call(user);
+  const bool has_range =
+      reader.behaviour == Behaviour::kAttention || (reader.of_integers && !is_linear(reader));
   set(Slot::edge(operand, user), in_16_bits(p), !c.whole ? "table" : has_range ? kWholeNumbers : kCounts);
   if (c.counts) round_counts(operand, p);
 }
