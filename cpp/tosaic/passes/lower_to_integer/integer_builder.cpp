@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tosaic/exec/fold.h"
+#include "tosaic/passes/lower_to_integer/rule_result.h"
 
 namespace tosaic::passes {
 
@@ -76,6 +77,8 @@ ValueId IntegerBuilder::bounded(ValueId x, ValueRange range, ValueRange to) {
   if (range.low >= to.low && range.high <= to.high) return x;
   if (dtype == DType::kI16 && !rules().wide_integers)  // CLAMP has i16 only with int16
     return cast(bounded(cast(x, DType::kI32), range, to), dtype);
+  if (dtype == DType::kI48)
+    throw NoIntegerForm("its sums of 48 bits may be far beyond its result, and TOSA bounds no such integers");
   if (dtype != DType::kI32)
     return emit(Op::kTosaClamp, TosaClampAttrs{to.low, to.high, NanMode::kPropagate}, {x});
   if (range.low < to.low) x = binary(Op::kTosaMaximum, x, number(to.low, type(x).rank()));

@@ -62,7 +62,8 @@ std::optional<ScaledInteger> by_resize(const RuleContext& ctx, ScaledInteger x) 
 }  // namespace
 
 RuleResult integer_resize(const RuleContext& ctx) {
-  const std::int64_t most = std::int64_t{1} << (ctx.build.rules().wide_integers ? 29 : 20);  // of narrow_parts()
+  const std::int64_t most = std::int64_t{1}
+                            << (ctx.build.rules().wide_integers ? 29 : 20);  // of narrow_parts()
   const auto& attrs = ctx.node.attrs<ResizeAttrs>();
   if (ctx.node.operand_type(0).rank() != 4 || attrs.size.size() != 2)
     return Refusal{"its rank"};  // expanded to another rank
