@@ -149,12 +149,10 @@ std::vector<ErrorParts> float_outputs(const Graph& graph) {
     what += is_constant ? " is the constant " : " is the input ";
     what += quoted(value.name);
     const std::string reason = is_constant ? quant::why_no_unit(*value.constant) : "";
-    if (!reason.empty())
-      found.push_back({.where = "lower", .what = what + ", which " + reason});
-    else
-      found.push_back({.where = "lower",
-                       .what = what + " as floats: it was not quantized",
-                       .hint = "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs"});
+    what += reason.empty() ? " as floats: it was not quantized" : ", which " + reason;
+    std::string hint =
+        reason.empty() ? "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs" : "";
+    found.push_back({.where = "lower", .what = std::move(what), .hint = std::move(hint)});
   }
   return found;
 }

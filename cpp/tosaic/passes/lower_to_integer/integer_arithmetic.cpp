@@ -419,13 +419,13 @@ RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
 
 // The rounded quotient of two numbers, for a result that is quantized in the end.
 RuleResult rounded_quotient_of_two(const RuleContext& ctx) {
-  const Refusal refused{"it rounds the quotient of two numbers"};
+  const auto refused = [] { return Refusal{"it rounds the quotient of two numbers"}; };
   const std::optional<QParams> to = ctx.node.qparams_behind_movement();
-  if (!to || ctx.node.is_constant(0)) return refused;
+  if (!to || ctx.node.is_constant(0)) return refused();
   IntegerBuilder& build = ctx.build;
   IntegerMath m(build);
   const ScaledInteger x = widened(build, ctx.with_one_scale(0)), y = widened(build, ctx.with_one_scale(1));
-  if (x.error > 0 || y.error > 0 || x.minus_infinity || y.minus_infinity) return refused;
+  if (x.error > 0 || y.error > 0 || x.minus_infinity || y.minus_infinity) return refused();
   const auto sized = [&](const ScaledInteger& of) {
     ScaledInteger out = of;
     out.id = build.emit(Op::kTosaAbs, NoAttrs{}, {of.id});
@@ -445,7 +445,7 @@ RuleResult rounded_quotient_of_two(const RuleContext& ctx) {
   bound(v, (largest + 2) * size_of_range(d) / v.scale());  // beyond, all quotients saturate
   bound(d, size_of_range(v) / d.scale());                  // beyond, all quotients are below 1
   const std::optional<Division> made = division_of(build, v, d, largest);
-  if (!made) return refused;
+  if (!made) return refused();
   const auto below_zero = [&](ValueId id) { return build.binary(Op::kTosaGreater, m.number(id, 0), id); };
   const ValueId differ = build.binary(Op::kTosaLogicalXor, below_zero(x.id), below_zero(y.id));
   ScaledInteger out = made->whole;

@@ -267,7 +267,7 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
 
 // Sums beyond which the result saturates, whatever the bias, become the nearest such sums: the bias would be lost in a
 // unit for all of them.
-ScaledInteger within_result(const RuleContext& ctx, const ScaledInteger& sums) {
+ScaledInteger within_result(const RuleContext& ctx, ScaledInteger sums) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (!to) return sums;
   ScaledInteger out = within_32_bits(ctx.build, sums);

@@ -180,7 +180,7 @@ bool is_narrow(const IntegerBuilder& build, const ScaledInteger& x) {
 ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x) {
   constexpr std::int64_t kBytes = 256;
   if (is_narrow(build, x) || build.type(x.id).dtype == DType::kI48) return x;
-  const ScaledInteger wide = build.type(x.id).dtype == DType::kI16 ? widened(build, x) : x;
+  ScaledInteger wide = build.type(x.id).dtype == DType::kI16 ? widened(build, x) : x;
   if (wide.zero_point != 0 || wide.axis || wide.minus_infinity) return wide;
   for (const DType dtype : {DType::kI8, DType::kI16}) {
     const ValueRange limits = *integer_limits(dtype);
