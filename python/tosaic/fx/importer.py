@@ -325,9 +325,11 @@ class Importer(NodeReader, NodeWriter):
         """
         if is_wrapper(tensor):
             return Wrapper(lambda inner: self.constant_of(getattr(tensor, inner), f"{name}.{inner}", kind))
-        if tensor.is_complex():
-            return self.complex_constant(tensor, name, kind)
-        code = dtype_code(tensor.dtype, f"'{name}'")
+        code = CODE_OF.get(tensor.dtype)
+        if code is None:
+            if tensor.is_complex():
+                return self.complex_constant(tensor, name, kind)
+            code = dtype_code(tensor.dtype, f"'{name}'")
         value = self.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
         return Ref(value, code, tuple(tensor.shape), tensor)
 

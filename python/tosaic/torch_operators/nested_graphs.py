@@ -61,8 +61,13 @@ class NestedGraphs(ForeignCalls):
 
     def _with_nested(self, nodes: Sequence[Any], at: Place, modules: set[int]) -> Iterator[Any]:
         """Yields the nodes, and before each wrapper the nodes of its graph, unless these were read before."""
+        rows = self._shared.rows
         for node in nodes:
-            found = self._wrapped_by(node, at, modules) if node.op == "call_function" else None
+            found = None
+            if (
+                node.op == "call_function" and rows.get(node.target) is None
+            ):  # an operator with a row is no wrapper
+                found = self._wrapped_by(node, at, modules)
             if found is not None:
                 inner = list(found.owner.graph.nodes)
                 self._wrapped.places.update(dict.fromkeys(inner, found))
