@@ -63,11 +63,9 @@ class NestedGraphs(ForeignCalls):
         """Yields the nodes, and before each wrapper the nodes of its graph, unless these were read before."""
         rows = self._shared.rows
         for node in nodes:
-            found = None
-            if (
-                node.op == "call_function" and rows.get(node.target) is None
-            ):  # an operator with a row is no wrapper
-                found = self._wrapped_by(node, at, modules)
+            # an operator with a row is no wrapper
+            may_wrap = node.op == "call_function" and rows.get(node.target) is None
+            found = self._wrapped_by(node, at, modules) if may_wrap else None
             if found is not None:
                 inner = list(found.owner.graph.nodes)
                 self._wrapped.places.update(dict.fromkeys(inner, found))

@@ -352,8 +352,9 @@ RuleResult integer_add(const RuleContext& ctx) {
 
 namespace {
 
-// The unit of an exact product of x and another number, whose unit, or least magnitude, is `step`. Products of few bits
-// may be far coarser than that before anything is lost; those of integers of 32 bits may all become 0.
+// The coarsest unit that a product of x may have. `step` is the unit of the other operand, or the least magnitude of a
+// constant: x.scale() * step is the unit of the exact product. A product of numbers of few bits loses little in a unit
+// 2^16 times as coarse. Counts are small numbers in 32 bits, and their products would all become 0.
 double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
   constexpr double kCount = 0x1p30, kFine = 0x1p16;
   const bool is_count = x.scale() == 1 && static_cast<double>(x.magnitude()) >= kCount;

@@ -7,8 +7,8 @@
 //   %q = mul(%p, 0.5)             returned, or read by an operator that computes with several elements: rounded as
 //   return %q                     data is
 //
-// A mask, and whole numbers, stay exact: data is added to them or multiplied by them. A scale that is a power of two
-// keeps what a whole number becomes by halves and quarters, so that a cast to an integer finds the same one.
+// Masks and whole numbers get no scale here: they stay exact until a call adds data to them or multiplies data by them.
+// The scales are powers of two, so that half of a whole number is exact, and a cast of it finds the same integer.
 #include <algorithm>
 
 #include "tosaic/quant/planner/planning.h"
@@ -45,7 +45,7 @@ void Planner::find_numbers_of_integers() {
   }
 }
 
-// Rounds the constants that a call reads in the place of data.
+// Gives scales to the constants of a call that reads no data, such as an attention of constants under a mask.
 void Planner::round_constants(NodeIndex i, const Precision& p) {
   const Call& c = call(i);
   const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();

@@ -137,14 +137,12 @@ bool Planner::is_result_of_tuple(NodeIndex i) {
   return c.nodes.empty() && c.operands.size() == 1 && !value(c.operands[0]).valid();
 }
 
-// The constant of floats of which integers choose the elements, as data of its own; invalid if there is none.
-NodeIndex Planner::moved_constant(const Call& c) {
-  for (const NodeIndex p : c.operands)
-    if (call(p).dependence == Dependence::kNothing && is_float_value(p)) {
-      call(p).rounding = Rounding::kFloat;
-      return p;
-    }
-  return {};
+// The first operand that is a constant of floats; invalid if there is none.
+NodeIndex Planner::float_constant_of(const Call& c) {
+  const auto found = std::ranges::find_if(c.operands, [this](NodeIndex p) {
+    return call(p).dependence == Dependence::kNothing && is_float_value(p);
+  });
+  return found == c.operands.end() ? NodeIndex() : *found;
 }
 
 // Movement and selection of the elements of one operand.
@@ -157,7 +155,10 @@ bool Planner::passes_through(NodeIndex i) {
       base = p;
       break;
     }
-  if (!base.valid() && c.dependence == Dependence::kFloats && is_float_value(i)) base = moved_constant(c);
+  if (!base.valid() && c.dependence == Dependence::kFloats && is_float_value(i)) {
+    base = float_constant_of(c);  // integers choose its elements, which are rounded as an input is
+    if (base.valid()) call(base).rounding = Rounding::kFloat;
+  }
   if (!base.valid()) {
     c.rounding = Rounding::kNone;
     if (c.counts && c.whole) return false;

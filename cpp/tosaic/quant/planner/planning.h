@@ -183,7 +183,7 @@ class Planner {
   void leave(NodeIndex i, Rounding rounding, std::string_view reason);
   void leave_moved_floats();
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
-  NodeIndex moved_constant(const Call& c);
+  [[nodiscard]] NodeIndex float_constant_of(const Call& c);
   bool passes_through(NodeIndex i);
   // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it
   // does not round them itself.

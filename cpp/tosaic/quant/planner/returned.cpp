@@ -48,8 +48,8 @@ bool Planner::stores(NodeIndex i) const {
          node(operands[0]).kind != CallKind::kCall;
 }
 
-// True if the output stores the value in an input of the caller. Only integers of the dtype with which the program
-// reads the input can be stored there.
+// True if the program writes the value into an input of the caller. The value then needs integers of the dtype in which
+// the program reads that input.
 bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
   if (node(output).kind != CallKind::kOutput)
     return node(calls_[output.index()].operands[0]).kind == CallKind::kPlaceholder;
@@ -76,8 +76,8 @@ bool Planner::has_one_magnitude(ValueId id) {
   return true;
 }
 
-// The spec of a constant that is returned, possibly behind calls that move some of its elements; none if no unit represents its
-// numbers.
+// The spec of a constant that is returned, possibly after calls that move some of its elements. Returns nothing if no
+// unit represents its numbers.
 std::optional<QSpec> Planner::spec_of_constant(NodeIndex p, const ObservedSpec& activation) {
   ValueId id = value(p);
   const auto moves = [](const Node& node) {
@@ -112,11 +112,10 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
   if (const NodeIndex table = table_of(root.call); table.valid())
     root = {table, Slot::edge(table, root.call)};
-  if (call(root.call).rounding == Rounding::kRounded && is_stored_in_input(p, output))
-    return round_bounded(p, output, Slot::output(root.call), kReturnedInput);
-  if (call(root.call).rounding == Rounding::kLarge && is_stored_in_input(p, output))
-    return store_large(p, output);
   const Call& from = call(root.call);
+  if (from.rounding == Rounding::kRounded && is_stored_in_input(p, output))
+    return round_bounded(p, output, Slot::output(root.call), kReturnedInput);
+  if (from.rounding == Rounding::kLarge && is_stored_in_input(p, output)) return store_large(p, output);
   const bool computes = is_elementwise(from) && from.main->op != Op::kWhere;
   if (from.rounding == Rounding::kLarge && from.counts && computes) {
     // Without a scale, a unit for all integers of 32 bits would be needed.
@@ -124,9 +123,9 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
       set(Slot::edge(p, output), in_16_bits(*wanted), "large numbers of counts");
     return;
   }
-  const bool is_known = call(root.call).dependence == Dependence::kNothing;
+  const bool is_known = from.dependence == Dependence::kNothing;
   const bool is_leaf = node(root.call).kind != CallKind::kCall;
-  if (!is_known && (!is_leaf || call(root.call).rounding != Rounding::kFloat)) return;
+  if (!is_known && (!is_leaf || from.rounding != Rounding::kFloat)) return;
   if (has_doubles(p) || (node(root.edge.node).kind == CallKind::kCall && has_doubles(root.edge.node))) return;
   const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(p, output);
   const Precision* const wanted = precision(slot.node);
@@ -168,7 +167,8 @@ double Planner::largest_constant(NodeIndex i) {
   return out;
 }
 
-// Stores numbers of which some are large in an input: in 32 bits, in which the program reads the input, too.
+// Gives 32 bits to a result with large numbers that the program writes into an input. The calls that read the input
+// read the same 32 bits.
 void Planner::store_large(NodeIndex p, NodeIndex output) {
   const Precision* const wanted = precision(output);
   if (wanted == nullptr || node(output).kind != CallKind::kOutput || !accepts(output)) return;
@@ -201,10 +201,7 @@ NodeIndex Planner::table_of(NodeIndex i) {
   if (c.rounding != Rounding::kLarge ||
       (c.behaviour != Behaviour::kMovement && c.behaviour != Behaviour::kLookup))
     return {};
-  const auto found = std::ranges::find_if(c.operands, [this](NodeIndex p) {
-    return is_float_value(p) && call(p).dependence == Dependence::kNothing;
-  });
-  return found == c.operands.end() ? NodeIndex() : *found;
+  return float_constant_of(c);
 }
 
 // Rounds the result of the last clamp between a rounded value and a user to the scale of the value.
