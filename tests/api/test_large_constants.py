@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from by_torchao import quantized_by_torchao
 from function_module import FunctionModule
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -51,13 +51,10 @@ CONSTANTS = {
 
 def quantized(module: nn.Module, calls: Calls, door: str, config: tosaic.QConfig | None = None) -> Any:
     config = config or tosaic.QConfig.int8()
+    if door == "torchao":
+        return quantized_by_torchao(module.eval(), calls, config)
     exported = torch.export.export(module.eval(), calls[0])
-    if door == "quantize":
-        return tosaic.quantize(exported, calls, config=config, progress=False)
-    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(config))
-    for call in calls:
-        prepared(*call)
-    return torch.export.export(convert_pt2e(prepared), calls[0])
+    return tosaic.quantize(exported, calls, config=config, progress=False)
 
 
 def run_on_integers(program: Any, call: tuple[torch.Tensor, ...]) -> list[Any]:

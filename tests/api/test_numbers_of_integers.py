@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
+from by_torchao import quantized_by_torchao
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.reference_model import run_reference_model
 
 TARGETS = {"int8": "TOSA-1.0+INT", "int16x8": "TOSA-1.0+INT+int16"}
@@ -119,12 +118,7 @@ def test_numbers_of_integers_are_quantized(case: str, bits: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_of_integers_are_quantized_by_torchao(case: str) -> None:
     model, calls = made(case), samples()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(torch.export.export(model, calls[0]).module(), tosaic.Quantizer())
-        for call in calls:
-            prepared(*call)
-        converted = torch.export.export(convert_pt2e(prepared), calls[0])
+    converted = quantized_by_torchao(model, calls)
     lowered = tosaic.lower(converted, target=TARGETS["int8"])
     require_near(lowered, tosaic.from_exported(converted), model, LEAST_DB["int8"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
+from by_torchao import quantized_by_torchao
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.reference_model import run_reference_model
 
 TARGET = "TOSA-1.0+INT"
@@ -195,12 +194,7 @@ def test_integers_are_numbers_beside_those_that_torchao_quantizes(case: str) -> 
     make, calls = CASES[case]
     torch.manual_seed(1)
     model = make().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(torch.export.export(model, calls[0]).module(), tosaic.Quantizer())
-        for call in calls:
-            prepared(*call)
-        converted = torch.export.export(convert_pt2e(prepared), calls[0])
+    converted = quantized_by_torchao(model, calls)
     lowered = tosaic.lower(converted, target=TARGET)
     require_near(lowered, tosaic.from_exported(converted), model, calls)
 
