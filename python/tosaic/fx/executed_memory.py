@@ -272,8 +272,10 @@ def _region(tensor: torch.Tensor, memory: Any) -> Region:
 
 def _dtype(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Returns the dtype with the flags of lazy conjugation and negation, which change what the bits mean."""
-    flags = (("conj", tensor.is_conj()), ("neg", tensor.is_neg()))
-    return (tensor.dtype, *(name for name, is_set in flags if is_set))
+    conj, neg = tensor.is_conj(), tensor.is_neg()
+    if not conj and not neg:
+        return (tensor.dtype,)
+    return (tensor.dtype, *(["conj"] if conj else []), *(["neg"] if neg else []))
 
 
 def _end(region: Region) -> int:

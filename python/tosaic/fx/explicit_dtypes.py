@@ -56,6 +56,7 @@ def _regions(module: torch.nn.Module) -> Iterator[bool]:
             for node in each.graph.nodes:
                 yield (
                     node.op == "call_function"
+                    and not isinstance(node.target, torch._ops.OpOverload)
                     and wrapper_name(node) == "wrap_with_autocast"
                     and changes_dtypes(node.args)
                 )

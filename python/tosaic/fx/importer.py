@@ -311,6 +311,12 @@ class Importer(NodeReader, NodeWriter):
             found = getattr(found, part)
         return found
 
+    @staticmethod
+    def _is_higher_order(target: Any) -> bool:
+        # an abstract class: asking for it is slow
+        is_ordinary = isinstance(target, torch._ops.OpOverload)
+        return not is_ordinary and isinstance(target, torch._ops.HigherOrderOperator)
+
     def _attribute(self, node: Any) -> Any:
         self._node, self._row = node, None
         found = self._found(node)
@@ -331,7 +337,7 @@ class Importer(NodeReader, NodeWriter):
                 return self.complex_constant(tensor, name, kind)
             code = dtype_code(tensor.dtype, f"'{name}'")
         value = self.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
-        return Ref(value, code, tuple(tensor.shape), tensor)
+        return Ref(value, code, tensor.shape, tensor)
 
     def _foreign(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
@@ -339,7 +345,7 @@ class Importer(NodeReader, NodeWriter):
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
         name = getattr(target, "__name__", str(target))
-        if isinstance(target, torch._ops.HigherOrderOperator):
+        if self._is_higher_order(target):
             return self._higher_order(node, name, values, keywords)
         if all(isinstance(value, bool | int | float) for value in values) and not keywords:
             return target(*values)

@@ -194,12 +194,16 @@ class ArchiveReader(NodeReader):
         del owner
         return attribute.meta["val"]
 
+    @staticmethod
+    def _is_higher_order(target: Any) -> bool:
+        return str(target).startswith("higher_order.")
+
     def _foreign(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
         name = node.target.rpartition(".")[2]
-        if node.target.startswith("higher_order."):
+        if self._is_higher_order(node.target):
             return self._higher_order(node, name, values, keywords)
         for value in values:
             if type(value) is NoValue:

@@ -50,6 +50,8 @@ class Tensor:
 
     def at(self, position: int) -> tuple[int, Any, Region]:
         """Returns the last change up to a position."""
+        if len(self.changes) == 1:
+            return self.changes[0]
         return self.changes[bisect_right(self.changes, position, key=lambda change: change[0]) - 1]
 
 
@@ -398,12 +400,13 @@ class Aliases:
         return found
 
 
-def _items(tensors: Any) -> Iterator[tuple[int | None, Tensor]]:
-    """Yields the tensors of a node with their indices; the only tensor has none."""
+def _items(tensors: Any) -> Sequence[tuple[int | None, Tensor]]:
+    """Returns the tensors of a node with their indices; the only tensor has none."""
+    if tensors is None:
+        return ()
     if isinstance(tensors, list):
-        yield from ((index, tensor) for index, tensor in enumerate(tensors) if tensor is not None)
-    elif tensors is not None:
-        yield None, tensors
+        return [(index, tensor) for index, tensor in enumerate(tensors) if tensor is not None]
+    return ((None, tensors),)
 
 
 def nodes_in(tree: Any) -> Iterator[Any]:

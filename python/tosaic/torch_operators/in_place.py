@@ -132,8 +132,11 @@ class InPlaceCalls(CallWriter):
         assert self._memory_now is not None
         item = node.args[1] if row is not None and row.getitem else None
         wrapped = self._wrapped.results.get(node, self._wrapped.operands.get(node))
-        read = node.all_input_nodes if wrapped is None else list(nodes_in(wrapped))
-        self._memory_now.refresh(read, self._aliases.position(node), self, item)
+        read = node.all_input_nodes if wrapped is None else nodes_in(wrapped)
+        mutated = self._aliases.mutated
+        touched = [each for each in read if each in mutated]
+        if touched:
+            self._memory_now.refresh(touched, self._aliases.position(node), self, item)
 
     def current(self, node: Any) -> Any:
         """Returns the value of a node after the last call."""

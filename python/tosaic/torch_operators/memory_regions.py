@@ -62,13 +62,13 @@ class Region:
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
         assert self.layout is not None
-        return tuple(size for size, _ in self.layout[2])
+        return tuple([size for size, _ in self.layout[2]])
 
     @property
     def strides(self) -> tuple[int, ...]:
         """The strides of the axes in elements."""
         assert self.layout is not None
-        return tuple(stride for _, stride in self.layout[2])
+        return tuple([stride for _, stride in self.layout[2]])
 
     @property
     def count(self) -> int:

@@ -56,15 +56,17 @@ class NestedGraphs(ForeignCalls):
         def _nested_of(attribute: Any, owner: Any) -> Any:
             """Returns the nested graph that an attribute of `owner` is."""
 
+        @staticmethod
+        def _is_higher_order(target: Any) -> bool:
+            """True if a target runs a nested graph."""
+
         def _reader(self, module: Any, builder: _core.GraphBuilder, prefix: str) -> Any:
             """Returns a reader for a nested graph."""
 
     def _with_nested(self, nodes: Sequence[Any], at: Place, modules: set[int]) -> Iterator[Any]:
         """Yields the nodes, and before each wrapper the nodes of its graph, unless these were read before."""
-        rows = self._shared.rows
         for node in nodes:
-            # an operator with a row is no wrapper
-            may_wrap = node.op == "call_function" and rows.get(node.target) is None
+            may_wrap = node.op == "call_function" and self._is_higher_order(node.target)
             found = self._wrapped_by(node, at, modules) if may_wrap else None
             if found is not None:
                 inner = list(found.owner.graph.nodes)
