@@ -99,6 +99,11 @@ ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>
   return in_signed->storage == made->dtype ? made : recoded(*made, in_signed->storage, -offset);
 }
 
+ConstantRef evaluate_unrounded(const NodeView& node, const std::vector<ConstantRef>& operands,
+                               const std::vector<const QParams*>& qparams) {
+  return evaluated(node, operands, qparams, nullptr);
+}
+
 ConstantRef evaluate_in_double(Op op, const Attrs& attributes, const std::vector<double>& numbers) {
   Graph graph;
   const ValueId x = graph.add_constant(

@@ -13,6 +13,10 @@ namespace tosaic::passes {
 [[nodiscard]] ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>& operands,
                                           const std::vector<const QParams*>& qparams);
 
+// The same numbers before the result is quantized.
+[[nodiscard]] ConstantRef evaluate_unrounded(const NodeView& node, const std::vector<ConstantRef>& operands,
+                                             const std::vector<const QParams*>& qparams);
+
 // Runs an operator of one operand in f64 on these numbers.
 [[nodiscard]] ConstantRef evaluate_in_double(Op op, const Attrs& attributes,
                                              const std::vector<double>& numbers);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
+#include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/passes/lower_to_integer/table_lookup.h"
@@ -287,41 +289,236 @@ ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int
   return make_constant("", f->dtype, {count}, out);
 }
 
-// Lowers an operator of one variable and constant tensors, such as x ** exponents. Each different row of constants gets
-// a table over the integers of the variable. The tables are joined to one, and an element is looked up in the table of
-// its row.
+// Knots at magnitudes of 16 bits that are as dense relative to the magnitude everywhere: each of the first 2^(bits + 1)
+// is one, and there are 2^bits in each octave above. Powers and logarithms are lines between such knots, and poles too.
+//
+//   magnitude m = a * 2^shift + rest,  a in [2^bits, 2^(bits + 1)) or shift 0
+//   knot number   shift * 2^bits + a
+class Octaves {
+ public:
+  explicit Octaves(int bits) : bits_(bits) {}
+
+  [[nodiscard]] int fraction_bits() const { return 15 - bits_; }
+  [[nodiscard]] std::int64_t count() const { return (std::int64_t{16 - bits_} << bits_) + 1; }
+  [[nodiscard]] int shift_of(std::int64_t magnitude) const {
+    return std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(magnitude))) - 1 - bits_);
+  }
+  // The number of the knot at or below the magnitude, and what the magnitude is above it, with fraction_bits().
+  [[nodiscard]] std::int64_t position(std::int64_t magnitude) const {
+    const int shift = shift_of(magnitude);
+    const std::int64_t a = magnitude >> shift, rest = magnitude - (a << shift);
+    return (((std::int64_t{shift} << bits_) + a) << fraction_bits()) + (rest << (fraction_bits() - shift));
+  }
+  [[nodiscard]] std::int64_t magnitude(std::int64_t knot) const {
+    const std::int64_t shift = std::max<std::int64_t>(0, (knot >> bits_) - 1);
+    return (knot - (shift << bits_)) << shift;
+  }
+  // Emits position() for i32.
+  [[nodiscard]] ValueId position(IntegerMath& math, ValueId magnitude) const {
+    const ValueId shift = math.maximum(math.sub(31 - bits_, math.clz(magnitude)), 0);
+    const ValueId a = math.right(magnitude, shift), rest = math.sub(magnitude, math.left(a, shift));
+    const ValueId knot = math.add(math.left(shift, bits_), a);
+    return math.add(math.left(knot, fraction_bits()), math.left(rest, math.sub(fraction_bits(), shift)));
+  }
+
+ private:
+  int bits_;
+};
+
+// A function of integers of 16 bits, with a sign, on lines between knots. Knots have kFinerBits more than results, and
+// are not bounded where results saturate.
+class LinesOfRow {
+ public:
+  static constexpr int kFinerBits = 4;
+
+  // `f` has the function of each integer from -32768 in the unit of the results, not rounded.
+  LinesOfRow(const std::vector<double>& f, const Octaves& octaves) : octaves_(octaves) {
+    for (const bool is_negative : {false, true})
+      for (std::int64_t k = 0; k < octaves.count(); ++k) {
+        const std::int64_t m = octaves.magnitude(k);
+        const double at =
+            f[static_cast<std::size_t>(std::min<std::int64_t>(65535, 32768 + (is_negative ? -m : m)))];
+        knots_[is_negative ? 1 : 0].push_back(
+            std::llround(std::ldexp(std::clamp(at, -kFar, kFar), kFinerBits)));
+      }
+  }
+
+  // The knots of the integers from 0, and those of the negative ones.
+  [[nodiscard]] const std::vector<std::int64_t>& knots(bool is_negative) const {
+    return knots_[is_negative ? 1 : 0];
+  }
+
+  // The range of the knots.
+  [[nodiscard]] static ValueRange range() {
+    const auto most = static_cast<std::int64_t>(kFar) << kFinerBits;
+    return {-most, most};
+  }
+
+  // The result for an integer, as IntegerMath::on_lines() computes it.
+  [[nodiscard]] std::int64_t at(std::int64_t q) const {
+    const int bits = octaves_.fraction_bits();
+    const std::vector<std::int64_t>& knots = knots_[q < 0 ? 1 : 0];
+    const std::int64_t position = octaves_.position(std::abs(q));
+    const auto k = static_cast<std::size_t>(position >> bits);
+    const std::int64_t behind = position & ((std::int64_t{1} << bits) - 1);
+    const std::int64_t rise = k + 1 < knots.size() ? knots[k + 1] - knots[k] : 0;
+    const std::int64_t finer = knots[k] + ((rise * behind + (std::int64_t{1} << (bits - 1))) >> bits);
+    return (finer + (std::int64_t{1} << (kFinerBits - 1))) >> kFinerBits;
+  }
+
+ private:
+  static constexpr double kFar = 0x1p20;  // units; far beyond those of 16 bits
+
+  Octaves octaves_;
+  std::array<std::vector<std::int64_t>, 2> knots_;
+};
+
+// An operator of one variable and constant tensors, such as x ** exponents. Each different row of constants has its
+// own function of the integers of the variable.
+class FunctionsOfRows {
+ public:
+  FunctionsOfRows(const RuleContext& ctx, ConstantRows constants, FunctionOperands operands,
+                  RowVariable variable)
+      : ctx_(ctx),
+        constants_(std::move(constants)),
+        operands_(std::move(operands)),
+        variable_(std::move(variable)),
+        dtype_(ctx.build.type(variable_.x.id).dtype) {}
+
+  [[nodiscard]] RuleResult lowered() {
+    if (rows() * count_of(dtype_) <= kMostEntries) return by_entries();
+    if (std::optional<RuleResult> made = by_lines()) return *std::move(made);
+    return Refusal{"its constant has " + std::to_string(rows()) + " different numbers: with " +
+                   std::to_string(8 * byte_size(dtype_)) + " bits, tables have room for " +
+                   std::to_string(kMostEntries / count_of(dtype_)) +
+                   " (with 8 bits, for 4096), and for more where lines between few entries are exact"};
+  }
+
+ private:
+  static constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
+
+  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(constants_.rows.size()); }
+
+  // Sets the operands for the tables of `count` rows from `first`, joined to one: for all integers of the dtype, row by
+  // row.
+  void set_rows(std::size_t first, std::size_t count) {
+    const auto repeats = static_cast<std::int64_t>(count);
+    operands_.set(
+        0, repeated(variable_.values, occurring(ctx_, variable_.x), integer_limits(dtype_)->low, repeats),
+        nullptr);
+    for (std::size_t k = 0; k < constants_.operands.size(); ++k) {
+      const std::size_t i = constants_.operands[k];
+      std::vector<double> numbers;
+      for (std::size_t row = first; row < first + count; ++row)
+        numbers.insert(numbers.end(), static_cast<std::size_t>(count_of(dtype_)), constants_.rows[row][k]);
+      const TensorType& type = ctx_.node.operand_type(i);
+      operands_.constants[i] = make_constant("", type.qparams ? ctx_.node.number_dtype(i) : type.dtype,
+                                             {repeats * count_of(dtype_)}, numbers);
+    }
+  }
+
+  // The results, as integers if the node has qparams.
+  ConstantRef stored() const {
+    return as_integers(evaluate_stored(ctx_.node, operands_.constants, operands_.qparams));
+  }
+
+  // Where the table of each element begins, if each has `stride` places.
+  ValueId starts(std::int64_t stride) {
+    std::vector<std::int64_t> out;
+    for (const std::int64_t row : constants_.index) out.push_back(row * stride);
+    return ctx_.build.constant(DType::kI32, constants_.shape, out);
+  }
+
+  RuleResult by_entries() {
+    set_rows(0, constants_.rows.size());
+    const ConstantRef f = stored();
+    const ValueId at =
+        ctx_.build.binary(Op::kTosaAdd, position_of(ctx_.build, variable_.x), starts(count_of(dtype_)));
+    if (is_float(f->dtype)) return numbers_at(ctx_, at, *f);
+    return as_result(ctx_, gathered(ctx_.build, at, *f));
+  }
+
+  // Results of up to 16 bits on lines between knots. Returns nothing if a result would be off by more than one unit, as
+  // far as TABLE over i16 may be, or if the knots are too many.
+  std::optional<RuleResult> by_lines() {
+    if (dtype_ != DType::kI16) return std::nullopt;
+    for (int bits = 5; bits <= 10; ++bits) {
+      const Octaves octaves(bits);
+      if (2 * rows() * octaves.count() > kMostEntries) return std::nullopt;
+      if (std::optional<RuleResult> made = by_lines(octaves)) return made;
+    }
+    return std::nullopt;
+  }
+
+  // The numbers of one row in the unit of the results, and the integer for 0 in place of NaN, as a quantize node has.
+  std::vector<double> unrounded(const QParams& to) const {
+    const ConstantRef floats = evaluate_unrounded(ctx_.node, operands_.constants, operands_.qparams);
+    const Elements elements(*floats);
+    std::vector<double> out(elements.size());
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const double number = elements.as_double(k) / to.scales.front();
+      out[k] = (std::isnan(number) ? 0 : number) + static_cast<double>(to.zero_points.front());
+    }
+    return out;
+  }
+
+  std::optional<RuleResult> by_lines(const Octaves& octaves) {
+    const std::optional<QParams> to = ctx_.node.eventual_qparams();
+    if (!to || to->axis || byte_size(to->storage) > 2) return std::nullopt;
+    const ValueRange all = *integer_limits(dtype_), limits{to->qmin, to->qmax};
+    const ValueRange occurs{std::max(variable_.x.range.low, all.low),
+                            std::min(variable_.x.range.high, all.high)};
+    std::vector<std::int64_t> knots;
+    for (std::size_t row = 0; row < constants_.rows.size(); ++row) {
+      set_rows(row, 1);
+      const std::vector<double> numbers = unrounded(*to);
+      const LinesOfRow lines(numbers, octaves);
+      for (std::int64_t q = occurs.low; q <= occurs.high; ++q) {
+        const std::int64_t made = std::clamp(lines.at(q), limits.low, limits.high);
+        const double exact = std::nearbyint(numbers[static_cast<std::size_t>(q - all.low)]);
+        const auto stored =
+            std::clamp(exact, static_cast<double>(limits.low), static_cast<double>(limits.high));
+        if (std::fabs(static_cast<double>(made) - stored) > 1) return std::nullopt;
+      }
+      for (const bool is_negative : {false, true})
+        knots.insert(knots.end(), lines.knots(is_negative).begin(), lines.knots(is_negative).end());
+    }
+    IntegerMath math(ctx_.build);
+    const int fraction = octaves.fraction_bits();
+    const ValueId x = ctx_.build.cast(variable_.x.id, DType::kI32), opposite = math.sub(0, x);
+    const ValueId size = ctx_.build.binary(Op::kTosaMaximum, x, opposite);
+    const ValueId is_negative = ctx_.build.binary(Op::kTosaGreater, math.number(x, 0), x);
+    const ValueId half =
+        ctx_.build.elementwise(Op::kTosaSelect, NoAttrs{},
+                               {is_negative, math.number(x, octaves.count() << fraction), math.number(x, 0)});
+    const ValueId within = math.add(octaves.position(math, size), half);
+    const ValueId at = math.add(within, starts(2 * octaves.count() << fraction));
+    const ValueId finer = math.on_lines(at, fraction, knots);
+    if (ctx_.node.result_qparams() == nullptr) {
+      const double unit = std::ldexp(to->scales.front(), -LinesOfRow::kFinerBits);
+      const std::int64_t zero = to->zero_points.front() << LinesOfRow::kFinerBits;
+      return ScaledInteger{in_shape(ctx_, finer), {unit}, zero, LinesOfRow::range()};
+    }
+    const ValueId rounded = math.right(finer, LinesOfRow::kFinerBits, true);
+    const ValueId made = ctx_.build.bounded(rounded, *integer_limits(DType::kI32), limits);
+    return as_result(ctx_, ctx_.build.cast(made, to->storage));
+  }
+
+  const RuleContext& ctx_;
+  ConstantRows constants_;
+  FunctionOperands operands_;
+  RowVariable variable_;
+  DType dtype_;
+};
+
 std::optional<RuleResult> by_rows(const RuleContext& ctx) {
-  constexpr std::int64_t kMostEntries = std::int64_t{1} << 20;
-  const std::optional<ConstantRows> constants = constant_rows(ctx);
+  std::optional<ConstantRows> constants = constant_rows(ctx);
   if (!constants) return std::nullopt;
   std::optional<FunctionOperands> operands = function_operands(ctx, constants->operands);
   if (!operands || operands->variables.size() != 1) return std::nullopt;
-  const std::optional<RowVariable> variable = row_variable(ctx, operands->variables.front().front());
+  std::optional<RowVariable> variable = row_variable(ctx, operands->variables.front().front());
   if (!variable) return std::nullopt;
-  const ScaledInteger& x = variable->x;
-  const DType dtype = ctx.build.type(x.id).dtype;
-  const auto rows = static_cast<std::int64_t>(constants->rows.size());
-  if (rows * count_of(dtype) > kMostEntries)
-    return Refusal{"its constant has " + std::to_string(rows) + " different numbers: with " +
-                   std::to_string(8 * byte_size(dtype)) + " bits, tables have room for " +
-                   std::to_string(kMostEntries / count_of(dtype)) + " (with 8 bits, for 4096)"};
-  operands->set(0, repeated(variable->values, occurring(ctx, x), integer_limits(dtype)->low, rows), nullptr);
-  for (std::size_t k = 0; k < constants->operands.size(); ++k) {
-    const std::size_t i = constants->operands[k];
-    std::vector<double> numbers;
-    for (const std::vector<double>& row : constants->rows)
-      numbers.insert(numbers.end(), static_cast<std::size_t>(count_of(dtype)), row[k]);
-    const TensorType& type = ctx.node.operand_type(i);
-    operands->constants[i] = make_constant("", type.qparams ? ctx.node.number_dtype(i) : type.dtype,
-                                           {rows * count_of(dtype)}, numbers);
-  }
-  const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands->constants, operands->qparams));
-  std::vector<std::int64_t> starts;
-  for (const std::int64_t row : constants->index) starts.push_back(row * count_of(dtype));
-  const ValueId position = ctx.build.binary(Op::kTosaAdd, position_of(ctx.build, x),
-                                            ctx.build.constant(DType::kI32, constants->shape, starts));
-  if (is_float(f->dtype)) return numbers_at(ctx, position, *f);
-  return as_result(ctx, gathered(ctx.build, position, *f));
+  return FunctionsOfRows(ctx, *std::move(constants), *std::move(operands), *std::move(variable)).lowered();
 }
 
 struct Composition {
