@@ -88,18 +88,28 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
 }
 
+// The unit of the integers of operand i: of a count it is 1. Nothing for constants and floats.
+std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
+  if (!ctx.node.has(i) || ctx.node.is_constant(i)) return std::nullopt;
+  if (ctx.is_scaled(i)) return std::ranges::min(ctx.scaled(i).scales);
+  const TensorType& type = ctx.node.operand_type(i);
+  return is_integer(type.dtype) && !type.qparams ? std::optional(1.0) : std::nullopt;
+}
+
 // True if the result is as exact as the operands: the node adds integers in their own units, or in finer
-// ones, or multiplies integers by a constant.
+// ones, multiplies them, or multiplies integers by a constant.
 bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made) {
-  if (ctx.node.op() == Op::kMul || ctx.node.op() == Op::kDiv)
-    return made.error == 0 && (ctx.is_known(0) || ctx.is_known(1));
-  if (ctx.node.op() == Op::kSum || ctx.node.op() == Op::kMean)
-    return ctx.is_scaled(0) && made.scale() <= std::ranges::min(ctx.scaled(0).scales);
-  if (ctx.node.op() != Op::kAdd && ctx.node.op() != Op::kSub) return false;
+  const Op op = ctx.node.op();
+  const auto is_within = [&](std::optional<double> unit) { return unit && made.scale() <= *unit; };
+  if (op == Op::kMul || op == Op::kDiv) {
+    if (made.error == 0 && (ctx.is_known(0) || ctx.is_known(1))) return true;
+    const std::optional<double> a = unit_of(ctx, 0), b = unit_of(ctx, 1);
+    return op == Op::kMul && a && b && is_within(*a * *b);
+  }
+  if (op == Op::kSum || op == Op::kMean || op == Op::kCumsum) return is_within(unit_of(ctx, 0));
+  if (op != Op::kAdd && op != Op::kSub) return false;
   if (as_double(Graph::attrs<AlphaAttrs>(ctx.node.node()).alpha) != 1.0) return false;
-  return std::ranges::all_of(std::array<std::size_t, 2>{0, 1}, [&](std::size_t i) {
-    return ctx.is_scaled(i) && made.scale() <= std::ranges::min(ctx.scaled(i).scales);
-  });
+  return is_within(unit_of(ctx, 0)) && is_within(unit_of(ctx, 1));
 }
 
 }  // namespace
