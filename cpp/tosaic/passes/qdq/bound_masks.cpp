@@ -48,7 +48,22 @@ constexpr OpTable<bool> kArithmetic = {
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax; }
+bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
+
+// What the passes over a graph know of it, made when the first mask needs it.
+struct Analyses {
+  std::optional<analysis::FloatRanges> ranges;
+  std::optional<analysis::Relevance> relevance;
+
+  const analysis::FloatRanges& ranges_of(const Graph& graph) {
+    if (!ranges) ranges.emplace(graph);
+    return *ranges;
+  }
+  const analysis::Relevance& relevance_of(const Graph& graph) {
+    if (!relevance) relevance.emplace(graph, ranges_of(graph));
+    return *relevance;
+  }
+};
 
 // True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The numbers
 // are finite.
@@ -60,13 +75,15 @@ bool absorbs(double large, double bound) {
 
 class Masks {
  public:
-  // `ranges` are those of all values, made when the first mask needs them.
-  Masks(Rewriter& rewriter, std::optional<analysis::FloatRanges>& ranges, const Node& at)
-      : rewriter_(rewriter), graph_(rewriter.source()), ranges_(ranges), at_(at) {}
+  Masks(Rewriter& rewriter, Analyses& analyses, const Node& at)
+      : rewriter_(rewriter), graph_(rewriter.source()), analyses_(analyses), at_(at) {}
 
   void run() {
     const ValueId operand = graph_.operands(at_)[0];
-    if (graph_.type(operand).dtype != DType::kF32 || !bounds(operand)) return rewriter_.copy(at_);
+    if (at_.op == Op::kLogSoftmax)
+      hidden_share_ = std::fabs(std::min(analyses_.relevance_of(graph_).of_results(at_).bounds.low, 0.0));
+    if (graph_.type(operand).dtype != DType::kF32 || !saturates_when_hidden() || !bounds(operand))
+      return rewriter_.copy(at_);
     const std::vector<ValueId> operands{emit()};
     rewriter_.replace(at_, rewriter_.emit(at_, at_.op, *at_.attrs, operands));
   }
@@ -99,8 +116,7 @@ class Masks {
   }
   // For example of a maximum, or of a sum of per-channel products.
   [[nodiscard]] double range_of(ValueId id) const {
-    if (!ranges_) ranges_.emplace(graph_);
-    return tosaic::magnitude(ranges_->of(id).bounds).high;
+    return tosaic::magnitude(analyses_.ranges_of(graph_).of(id).bounds).high;
   }
   [[nodiscard]] static double largest_of(const Constant* constant) {
     if (constant == nullptr || !constant->storage.bound() || !is_float(constant->dtype)) return kInfinity;
@@ -148,8 +164,13 @@ class Masks {
   [[nodiscard]] bool hides(ValueId id, double bound) const {
     return is_infinite(id) || large_number(id, bound).has_value();
   }
-  // Where exp(scale * x) is 0, relative to scores up to `bound`.
-  [[nodiscard]] double low(double bound) const { return -2 * bound - 200 / std::min(scale_, 1.0); }
+  // Where exp(scale * x) is 0, relative to scores up to `bound`, and where the logarithm of a share saturates.
+  [[nodiscard]] double low(double bound) const {
+    return -2 * bound - (200 + hidden_share_) / std::min(scale_, 1.0);
+  }
+
+  // False for a softmax of which the logarithm tells how far a hidden number is below the others.
+  [[nodiscard]] bool saturates_when_hidden() const { return std::isfinite(hidden_share_); }
 
   // ---- what is found behind a softmax; each function returns whether there is something to change ----
 
@@ -558,8 +579,10 @@ class Masks {
 
   Rewriter& rewriter_;
   const Graph& graph_;
-  std::optional<analysis::FloatRanges>& ranges_;
+  Analyses& analyses_;
   const Node& at_;
+  double hidden_share_ =
+      0;  // the magnitude beyond which readers of a logarithm of shares tell no numbers apart
   const Node* product_ = nullptr;
   std::vector<const Node*> through_;  // between the sum and the softmax: views, and products with numbers
   double scale_ = 1;                  // the product of these numbers
@@ -615,11 +638,11 @@ bool has_large_mask(const Graph& graph, const Node& node) {
 std::optional<Graph> bound_masks(const Graph& graph) {
   std::optional<Graph> expanded = expand_composites(graph, has_large_mask);
   const Graph& source = expanded ? *expanded : graph;
-  std::optional<analysis::FloatRanges> ranges;
+  Analyses analyses;
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
     if (is_softmax(node.op))
-      Masks(rewriter, ranges, node).run();
+      Masks(rewriter, analyses, node).run();
     else
       rewriter.copy(node);
   std::optional<Graph> out = std::move(rewriter).finish();
