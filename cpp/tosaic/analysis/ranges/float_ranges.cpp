@@ -186,6 +186,34 @@ FloatRange padded(const Site& s) {
   return united(s.at(0), of_number(as_double(attrs.value)));
 }
 
+FloatRange with_zeros(const Site& s) { return united(s.at(0), of_number(0)); }
+FloatRange pooled(const Site& s) {
+  return Graph::attrs<PoolAttrs>(s.node).divisor_override ? FloatRange{} : with_zeros(s);
+}
+FloatRange at_least_zero(const Site&) { return {{0, kInf}, 0}; }
+FloatRange at_most_zero(const Site&) { return {{-kInf, 0}, 0}; }
+
+// Activations that are between 0 and x for positive x, and not below -1/2 for negative x.
+FloatRange gated(const Site& s) {
+  const Interval<double>& x = s.at(0).bounds;
+  return range_of({x.low >= 0 ? 0 : -0.5, std::max(x.high, 0.0)});
+}
+
+FloatRange leaky(const Site& s) {
+  const double slope = Graph::attrs<SlopeAttrs>(s.node).alpha;
+  if (!(slope >= 0)) return {};
+  const auto at = [&](double x) { return x < 0 ? x * slope : x; };
+  return range_of({at(s.at(0).bounds.low), at(s.at(0).bounds.high)});
+}
+
+// The quotient by a number.
+FloatRange quotient(const Site& s) {
+  const Interval<double> by = s.at(1).bounds;
+  const bool is_number = by.low == by.high && by.low != 0 && std::isfinite(by.low);
+  if (!is_number || Graph::attrs<DivAttrs>(s.node).rounding != DivRounding::kNone) return {};
+  return product(s.at(0), of_number(1 / by.low));
+}
+
 FloatRange values_put(const Site& s) {
   return Graph::attrs<IndexPutAttrs>(s.node).accumulate ? FloatRange{} : united(s.at(0), s.at(1));
 }
@@ -196,6 +224,27 @@ const RuleTable<Rule>& rules() {
       {Op::kMatmul, matrix_product},
       {Op::kPad, padded},
       {Op::kStack, [](const Site& s) { return s.all_from(0); }},
+      {Op::kSplit, first_operand},
+      {Op::kUnbind, first_operand},
+      {Op::kSelect, first_operand},
+      {Op::kTril, with_zeros},
+      {Op::kTriu, with_zeros},
+      {Op::kMean, first_operand},
+      {Op::kAvgPool, pooled},
+      {Op::kAdaptiveAvgPool, first_operand},
+      {Op::kAdaptiveMaxPool, first_operand},
+      {Op::kVar, at_least_zero},
+      {Op::kStd, at_least_zero},
+      {Op::kLogSoftmax, at_most_zero},
+      {Op::kLogSigmoid, at_most_zero},
+      {Op::kSoftplus, at_least_zero},
+      {Op::kHardsigmoid, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
+      {Op::kSilu, gated},
+      {Op::kGelu, gated},
+      {Op::kMish, gated},
+      {Op::kHardswish, gated},
+      {Op::kLeakyRelu, leaky},
+      {Op::kDiv, quotient},
       {Op::kSliceScatter, [](const Site& s) { return s.all_from(0); }},
       {Op::kScatter, [](const Site& s) { return united(s.at(0), s.at(2)); }},
       {Op::kIndexPut, values_put},
@@ -256,13 +305,16 @@ FloatRanges::FloatRanges(const Graph& graph, std::span<const std::optional<Inter
     observe(i);
   }
   for (const Node& node : graph.nodes()) {
-    if (node.result_count != 1) continue;
+    const Rule rule = rules()[node.op];
+    if (rule == nullptr || node.result_count == 0) continue;
     const DType dtype = graph.type(graph.result(node)).dtype;
     if (!is_float(dtype)) continue;
-    const Rule rule = rules()[node.op];
-    const FloatRange exact = rule != nullptr ? rule({graph, *this, node}) : of_dtype(dtype);
-    ranges_[node.first_result] = is_exact(graph, node) ? exact : rounded(exact, dtype);
-    observe(node.first_result);
+    const FloatRange exact = rule({graph, *this, node});
+    const FloatRange range = is_exact(graph, node) ? exact : rounded(exact, dtype);
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      ranges_[node.first_result + r] = range;
+      observe(node.first_result + r);
+    }
   }
 }
 

@@ -6,6 +6,9 @@
 //   relu(x)          x matters from 0, since relu of less is 0
 //   amax, where      x matters as the result does
 //   where(x > c, x)  x matters from c
+//   round(x)         x matters from 1 below to 1 above what its result does
+//
+// A softmax and an argmax tell the numbers of a row apart, but not how far one is above all others: see Extremes.
 //
 // An operator without a rule needs all numbers. Bounds are moved outward by more than floats round.
 
@@ -79,7 +82,29 @@ Numbers quantized(const Site& s, std::size_t) { return unsaturated(Graph::attrs<
 Numbers index_put(const Site& s, std::size_t i) {
   return i < 2 && !Graph::attrs<IndexPutAttrs>(s.node).accumulate ? s.wanted : Numbers::all();
 }
+
+// Of an operand that no result depends on: no number matters.
+constexpr Numbers kNoNumber{kInf, -kInf};
+
+// The extent of an axis, which may be negative. A tensor without axes has one element.
+std::int64_t extent_of(const Shape& shape, std::int64_t axis) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  return rank == 0 ? 1 : shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
+}
+
 Numbers scatter(const Site& s, std::size_t i) { return i == 1 ? Numbers::all() : s.wanted; }
+Numbers rounded(const Site& s, std::size_t) { return {s.wanted.low - 1, s.wanted.high + 1}; }
+
+// The variance of one number is 0, or NaN, whatever the number is.
+Numbers variance(const Site& s, std::size_t) {
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const auto& axes = Graph::attrs<VarAttrs>(s.node).axes;
+  const bool is_of_one =
+      axes.empty()
+          ? num_elements(shape) == 1
+          : std::ranges::all_of(axes, [&](std::int64_t axis) { return extent_of(shape, axis) == 1; });
+  return is_of_one ? kNoNumber : Numbers::all();
+}
 
 // Both of what a reader wants and of what can reach it.
 Numbers reaching(const Numbers& wanted, const Numbers& passing) {
@@ -160,8 +185,19 @@ Numbers passing(const Site& s, ValueId x, ValueId truth, bool passes) {
   return {-kInf, other.high + beside(other)};
 }
 
+// The truth value that all elements of a constant have.
+std::optional<bool> truth_everywhere(const Graph& graph, ValueId id) {
+  const Constant* const constant = constant_of(graph, id);
+  if (constant == nullptr || !constant->storage.bound()) return std::nullopt;
+  const Elements elements(*constant);
+  for (std::size_t i = 1; i < elements.size(); ++i)
+    if (elements.as_int(i) != elements.as_int(0)) return std::nullopt;
+  return elements.size() == 0 ? std::nullopt : std::optional(elements.as_int(0) != 0);
+}
+
 Numbers where(const Site& s, std::size_t i) {
   if (i == 0) return Numbers::all();
+  if (truth_everywhere(s.graph, s.operand(0)) == (i == 2)) return kNoNumber;
   return reaching(s.wanted, passing(s, s.operand(i), s.operand(0), i == 1));
 }
 
@@ -393,21 +429,127 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   return info(op).has(kElementsOfInput) ? at(0) : s.ranges.of(id).bounds;
 }
 
-Numbers softmax(const Site& s, std::size_t) {
-  const Numbers seen = visible(s, s.operand(0));
-  const Shape& shape = s.graph.type(s.operand(0)).shape;
-  const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(s.node).axis;
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  const double row =
-      rank == 0 ? 1 : static_cast<double>(shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)]);
-  const double flat = std::min(s.flat() + std::log(std::max(row, 1.0)), kFlat);
-  return {std::isfinite(seen.low) ? seen.low - flat : -kInf, kInf};
+// ---- numbers that win or lose ----
+
+// The numbers of a value: some that follow from data, and constants far from them. If all that are above the others
+// are one number, how far it is above them makes no difference to a reader that finds the largest.
+struct Extremes {
+  Numbers others{kInf, -kInf};
+  Numbers above{kInf, -kInf}, below{kInf, -kInf};
+
+  void add(double x) {
+    if (std::isinf(x)) return;  // stays: see bound-numbers
+    Numbers& of = x >= -kFarBelow ? above : x <= kFarBelow ? below : others;
+    of = std::isnan(x) ? Numbers::all() : united(of, Numbers::only(x));
+  }
+  void add(const Numbers& range) { others = united(others, range); }
+  void add(const Extremes& x) {
+    others = united(others, x.others);
+    above = united(above, x.above), below = united(below, x.below);
+  }
+  [[nodiscard]] bool one_above() const { return above.low >= above.high; }
+  [[nodiscard]] bool one_below() const { return below.low >= below.high; }
+};
+
+// A node that adds a number to each element, or multiplies each by one: x -> x * factor + offset.
+struct Line {
+  double factor = 1, offset = 0;
+  [[nodiscard]] Numbers of(const Numbers& x) const {
+    if (x.low > x.high) return x;
+    const double a = x.low * factor + offset, b = x.high * factor + offset;
+    return {std::min(a, b), std::max(a, b)};
+  }
+};
+
+std::optional<Line> line_of(const Graph& graph, const Node& node) {
+  const Op op = node.op;
+  if (op == Op::kNeg) return Line{.factor = -1};
+  const bool is_sum = op == Op::kAdd || op == Op::kSub;
+  if (!is_sum && op != Op::kMul && op != Op::kDiv) return std::nullopt;
+  if (op != Op::kMul && *node.attrs != default_attrs(op)) return std::nullopt;
+  const std::optional<double> number = splat_of(graph, graph.operands(node)[1]);
+  if (!number || !std::isfinite(*number) || (!is_sum && *number == 0)) return std::nullopt;
+  if (is_sum) return Line{.offset = op == Op::kAdd ? *number : -*number};
+  return Line{.factor = op == Op::kMul ? *number : 1 / *number};
 }
 
-Numbers log_softmax(const Site& s, std::size_t i) {
-  const Numbers out = softmax(s, i);
-  return {out.low + std::min(s.wanted.low, 0.0), kInf};
+// The numbers of `id`, as far as they are elements of other values, possibly times a number and plus another.
+Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
+  Extremes out;
+  if (const Constant* const constant = constant_of(s.graph, id)) {
+    if (!constant->storage.bound()) out.add(Numbers::all());
+    const Elements elements(*constant);
+    for (std::size_t i = 0; constant->storage.bound() && i < elements.size(); ++i)
+      out.add(elements.as_double(i));
+    return out;
+  }
+  const Node* const node = s.graph.producer(id);
+  const Numbers range = s.ranges.of(id).bounds;
+  const std::span<const ValueId> operands =
+      node == nullptr ? std::span<const ValueId>{} : s.graph.operands(*node);
+  // A cast may be of integers; the condition of a choice is none of its numbers.
+  const std::size_t first = node != nullptr && node->op == Op::kWhere ? 1 : 0;
+  const bool is_of_floats = operands.size() > first && is_float(s.graph.type(operands[first]).dtype);
+  if (!is_of_floats || depth > kDeepest || magnitude(range).high < -kFarBelow) {
+    out.add(range);
+    return out;
+  }
+  if (const std::optional<Line> line = line_of(s.graph, *node)) {
+    const Extremes x = extremes_of(s, operands[0], depth + 1);
+    out = {line->of(x.others), line->of(x.above), line->of(x.below)};
+    if (line->factor < 0) std::swap(out.above, out.below);
+    return out;
+  }
+  const Op op = node->op;
+  const bool adds = op == Op::kIndexPut && Graph::attrs<IndexPutAttrs>(*node).accumulate;
+  const bool takes_elements =
+      info(op).has(kMovement) || info(op).has(kSelection) || info(op).has(kElementsOfInput);
+  if (adds || !takes_elements) {
+    out.add(range);
+    return out;
+  }
+  if (op == Op::kPad && Graph::attrs<PadAttrs>(*node).mode == PadMode::kConstant)
+    out.add(as_double(Graph::attrs<PadAttrs>(*node).value));
+  if (info(op).has(kSelection) || op == Op::kTril || op == Op::kTriu) out.add(0.0);
+  const std::optional<bool> truth = op == Op::kWhere ? truth_everywhere(s.graph, operands[0]) : std::nullopt;
+  for (std::size_t i = first; i < operands.size(); ++i)
+    if (operands[i].valid() && is_float(s.graph.type(operands[i]).dtype) && truth != (i == 2))
+      out.add(extremes_of(s, operands[i], depth + 1));
+  return out;
 }
+
+Extremes extremes(const Site& s) { return extremes_of(s, s.operand(0)); }
+
+// The operand of an operator that only the order of its numbers matters to. What is above or below the others stays so
+// in integers that have as few as 2^5 steps for them.
+Numbers ordered(const Site& s, std::size_t) {
+  const Extremes found = extremes(s);
+  if (found.others.low > found.others.high) return Numbers::all();
+  const double size = magnitude(found.others).high;
+  const double beside = (size > 0 ? 0x1p-4 * size : 1) + beyond_samples(s, found.others);
+  return {found.one_below() ? found.others.low - beside : -kInf,
+          found.one_above() ? found.others.high + beside : kInf};
+}
+
+// The largest number that a softmax notices: next to one that is above the others by more, their shares are 0.
+double winning(const Site& s, double flat) {
+  const Extremes found = extremes(s);
+  if (!found.one_above() || found.others.low > found.others.high) return kInf;
+  return found.others.high + beyond_samples(s, found.others) + flat;
+}
+
+Numbers softmax_with(const Site& s, double further) {
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const std::int64_t row = extent_of(shape, Graph::attrs<AxisDtypeAttrs>(s.node).axis);
+  if (row == 1) return kNoNumber;  // its share is 1
+  const Numbers seen = visible(s, s.operand(0));
+  const double flat = std::min(s.flat() + std::log(std::max(static_cast<double>(row), 1.0)), kFlat);
+  const double high = winning(s, flat + further);
+  return {std::isfinite(seen.low) ? seen.low - flat - further : -kInf, std::max(high, seen.low)};
+}
+
+Numbers softmax(const Site& s, std::size_t) { return softmax_with(s, 0); }
+Numbers log_softmax(const Site& s, std::size_t) { return softmax_with(s, -std::min(s.wanted.low, 0.0)); }
 
 // ---- steps ----
 
@@ -435,6 +577,9 @@ double of_addend_of_matmul(const Site& s, std::size_t i) {
   return i == 0 ? std::fabs(as_double(Graph::attrs<AddmmAttrs>(s.node).beta)) : kInf;
 }
 double of_bias(const Site&, std::size_t i) { return i == 2 ? 1 : kInf; }
+double of_leaky_relu(const Site& s, std::size_t) {
+  return std::max(1.0, std::fabs(Graph::attrs<SlopeAttrs>(s.node).alpha));
+}
 double of_exponent(const Site& s, std::size_t) { return std::max(1.0, s.wanted.high + 1); }
 
 // Of x / sqrt(variance + eps), which changes by 1 / sqrt(eps) at most for each element of x, by as much for their mean,
@@ -489,6 +634,14 @@ const RuleTable<Slope>& slopes() {
       {Op::kDiv, of_dividend},
       {Op::kMean, one},
       {Op::kAvgPool, one},
+      {Op::kAdaptiveAvgPool, one},
+      {Op::kResize, two},
+      {Op::kNanToNum, one},
+      {Op::kLeakyRelu, of_leaky_relu},
+      {Op::kSoftplus, one},
+      {Op::kLogSigmoid, one},
+      {Op::kSin, one},
+      {Op::kCos, one},
       {Op::kSum, of_sum},
       {Op::kSigmoid, one},
       {Op::kTanh, one},
@@ -533,6 +686,7 @@ const RuleTable<Rule>& rules() {
       {Op::kTriu, as_result},
       {Op::kSliceScatter, as_result},
       {Op::kAdaptiveMaxPool, as_result},
+      {Op::kNanToNum, as_result},
       {Op::kMaximum, maximum},
       {Op::kMinimum, minimum},
       {Op::kWhere, where},
@@ -573,6 +727,18 @@ const RuleTable<Rule>& rules() {
       {Op::kSoftmax, softmax},
       {Op::kSafeSoftmax, softmax},
       {Op::kLogSoftmax, log_softmax},
+      {Op::kArgmax, ordered},
+      {Op::kArgmin, ordered},
+      {Op::kArgsort, ordered},
+      {Op::kCumargmax, ordered},
+      {Op::kCumargmin, ordered},
+      {Op::kSign, [](const Site&, std::size_t) { return Numbers{-1, 1}; }},
+      {Op::kRound, rounded},
+      {Op::kFloor, rounded},
+      {Op::kCeil, rounded},
+      {Op::kTrunc, rounded},
+      {Op::kVar, variance},
+      {Op::kStd, variance},
   };
   static const RuleTable<Rule> table(of_first, kRows);
   return table;
@@ -580,7 +746,8 @@ const RuleTable<Rule>& rules() {
 
 constexpr RelevantNumbers kUnread{{kInf, -kInf}, kInf, kInf, false};
 
-// Operators whose results are any numbers, if their operands are.
+// Operators whose results are any numbers, if their operands are: elements of their operands, or arithmetic. Results that
+// all saturate still do so after their operands were bounded.
 constexpr OpTable<bool> kMakesAny = {{Op::kAdd, true},      {Op::kSub, true},          {Op::kMul, true},
                                      {Op::kNeg, true},      {Op::kCast, true},         {Op::kWhere, true},
                                      {Op::kCat, true},      {Op::kStack, true},        {Op::kScatter, true},
@@ -595,12 +762,14 @@ Numbers bounds_of(const Site& site, std::size_t operand) {
   // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such numbers,
   // unless the operator can make any number.
   const Op op = site.node.op;
-  const bool makes_any = site.of_samples && (kMakesAny.contains(op) || info(op).has(kElementsOfInput));
+  const bool makes_any = kMakesAny.contains(op) || info(op).has(kElementsOfInput);
   if (site.node.result_count == 1 && !makes_any) {
     const Numbers made = site.ranges.of(site.graph.result(site.node)).bounds;
     if (made.low > site.wanted.high || made.high < site.wanted.low) return Numbers::all();
   }
-  const Numbers bounds = outward(rule(site, operand));
+  const Numbers found = rule(site, operand);
+  if (found == kNoNumber) return found;
+  const Numbers bounds = outward(found);
   return is_read(bounds) ? bounds : Numbers::all();  // also for NaN
 }
 

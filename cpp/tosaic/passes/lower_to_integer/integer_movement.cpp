@@ -69,7 +69,8 @@ QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::s
   const double unit = size > 0 ? unit_for(size) : 1;
   for (const std::size_t i : numbers)
     for (const double x : ctx.numbers(i))
-      if (!std::isfinite(x) || !has_bits(x, unit)) throw NoIntegerForm("it moves no quantized numbers");
+      if (!std::isfinite(x) || !has_bits(x, unit))
+        throw NoIntegerForm("no unit of 32 bits represents both of its constants");
   return {DType::kI32, -limit, limit, std::nullopt, {unit}, {0}};
 }
 

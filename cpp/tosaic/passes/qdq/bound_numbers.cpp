@@ -50,6 +50,9 @@ double size_of(const Numbers& bounds) {
   return size;
 }
 
+// Of an operand that nothing depends on, no number matters: 0 is as good as any.
+Numbers or_zero(const Numbers& bounds) { return bounds.low > bounds.high ? Numbers::only(0) : bounds; }
+
 bool is_far(double x, const Numbers& bounds) {
   return std::isfinite(x) && !bounds.contains(x) && std::fabs(x) > kFar * size_of(bounds);
 }
@@ -61,7 +64,8 @@ constexpr OpTable<bool> kSharesUnit = {
     {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kEq, true},           {Op::kNe, true},
     {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},           {Op::kGe, true},
     {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}, {Op::kAddmm, true},
-    {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true}};
+    {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true},       {Op::kVar, true},
+    {Op::kStd, true}};
 constexpr OpTable<bool> kAddsBias = {
     {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
 // Operators whose results are numbers of their operands.
@@ -105,6 +109,8 @@ class Bounds {
 
   void visit(const Node& node) {
     if (!node.regions.empty() || is_foreign(node.op)) return rewriter_.copy(node);
+    if (const std::optional<double> share = only_share(node)) return become(node, *share);
+    if (const std::optional<double> most = largest_deviation(node)) return become_variance(node, *most);
     const std::span<const ValueId> operands = graph_.operands(node);
     std::vector<std::pair<std::size_t, ConstantRef>> constants;
     std::vector<std::pair<std::size_t, Numbers>> clamps;
@@ -113,14 +119,14 @@ class Bounds {
           graph_.type(operands[i]).dtype != DType::kF32)
         continue;
       const analysis::RelevantNumbers relevant = relevance_.of(node, i);
-      const Numbers& bounds = relevant.bounds;
+      const Numbers bounds = or_zero(relevant.bounds);
       const Value* const integers = dequantized(operands[i]);
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
       if (!is_constant && !takes_clamp(node.op)) continue;
       if (bounds == Numbers::all() && is_constant && integers == nullptr)
         if (ConstantRef hiding = hidden_by_infinity(node, i)) constants.emplace_back(i, hiding);
-      if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
+      if (bounds == Numbers::all()) continue;
       if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
         if (ConstantRef bounded = integers != nullptr ? bounded_dequantized(*integers, operands[i], bounds)
@@ -143,6 +149,76 @@ class Bounds {
     for (const auto& [i, bounds] : clamps)
       mapped[i] = rewriter_.emit(node, Op::kClamp, clamp_to(bounds), {mapped[i]});
     rewriter_.replace(node, rewriter_.emit(node, node.op, std::move(attrs), mapped));
+  }
+
+  // The result of a softmax over one number: 1, or its logarithm. A softmax of NaN or an infinity is NaN.
+  [[nodiscard]] std::optional<double> only_share(const Node& node) const {
+    if (node.op != Op::kSoftmax && node.op != Op::kSafeSoftmax && node.op != Op::kLogSoftmax) return {};
+    const ValueId x = graph_.operands(node)[0];
+    const Shape& shape = graph_.type(x).shape;
+    const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(node).axis;
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    if (rank > 0 && shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] != 1) return {};
+    if (!is_finite_number(x, 0)) return {};
+    return node.op == Op::kLogSoftmax ? 0.0 : 1.0;
+  }
+
+  // True if no element is NaN or infinite: numbers that integers have, moved, added and multiplied.
+  [[nodiscard]] bool is_finite_number(ValueId id, int depth) const {
+    const Numbers range = ranges_.of(id).bounds;
+    if (!std::isfinite(range.low) || !std::isfinite(range.high) || depth > kDeepest) return false;
+    const Node* const producer = graph_.producer(id);
+    if (producer == nullptr) return graph_.value(id).kind == ValueKind::kConstant;
+    if (producer->op == Op::kDequantize) return true;
+    const OpInfo& row = info(producer->op);
+    const bool keeps = row.has(kMovement) || row.has(kSelection) || row.has(kElementsOfInput) ||
+                       kArithmetic.contains(producer->op) || producer->op == Op::kClamp;
+    return keeps && std::ranges::all_of(graph_.operands(*producer), [&](ValueId operand) {
+             return !operand.valid() || !is_float(graph_.type(operand).dtype) ||
+                    is_finite_number(operand, depth + 1);
+           });
+  }
+
+  void become(const Node& node, double number) {
+    static_cast<void>(rewriter_.begin_output(node));
+    const TensorType& type = graph_.type(graph_.result(node));
+    const std::vector<double> numbers(static_cast<std::size_t>(num_elements(type.shape)), number);
+    rewriter_.replace(node,
+                      rewriter_.constant(node, make_constant("share", type.dtype, type.shape, numbers)));
+  }
+
+  // Of a variance that saturates far below what the numbers of x could have: the deviation from the mean for which one
+  // element makes it saturate.
+  [[nodiscard]] std::optional<double> largest_deviation(const Node& node) const {
+    if (node.op != Op::kVar || which_ == Operands::kConstant) return {};
+    const double high = relevance_.of_results(node).bounds.high, freedom = freedom_of(node);
+    const double size = size_of(ranges_.of(graph_.operands(node)[0]).bounds);
+    if (!std::isfinite(high) || !(high > 0) || !(freedom > 0) || !(size > 0)) return {};
+    const double most = std::sqrt(high * freedom) * (1 + 0x1p-10);
+    return size > kFar * most ? std::optional(most) : std::nullopt;
+  }
+
+  [[nodiscard]] double freedom_of(const Node& node) const {
+    const auto& attrs = Graph::attrs<VarAttrs>(node);
+    const auto results = static_cast<double>(num_elements(graph_.type(graph_.result(node)).shape));
+    const auto numbers = static_cast<double>(num_elements(graph_.type(graph_.operands(node)[0]).shape));
+    return numbers / std::max(results, 1.0) - attrs.correction;
+  }
+
+  void become_variance(const Node& node, double most) {
+    static_cast<void>(rewriter_.begin_output(node));
+    const auto& attrs = Graph::attrs<VarAttrs>(node);
+    const ValueId x = rewriter_.map_operands(node)[0];
+    const ValueId mean =
+        rewriter_.emit(node, Op::kMean, ReduceAttrs{.axes = attrs.axes, .keepdim = true, .dtype = {}}, {x});
+    const ValueId deviation = rewriter_.emit(node, Op::kSub, default_attrs(Op::kSub), {x, mean});
+    const ValueId within = rewriter_.emit(node, Op::kClamp, clamp_to({-most, most}), {deviation});
+    const ValueId square = rewriter_.emit(node, Op::kMul, default_attrs(Op::kMul), {within, within});
+    const ValueId sum = rewriter_.emit(
+        node, Op::kSum, ReduceAttrs{.axes = attrs.axes, .keepdim = attrs.keepdim, .dtype = {}}, {square});
+    const std::vector<double> factor{1 / freedom_of(node)};
+    const ValueId by = rewriter_.constant(node, make_constant("", DType::kF32, Shape{}, factor));
+    rewriter_.replace(node, rewriter_.emit(node, Op::kMul, default_attrs(Op::kMul), {sum, by}));
   }
 
   static ClampAttrs clamp_to(const Numbers& bounds) {
@@ -204,9 +280,9 @@ class Bounds {
     PadAttrs& pad = *get_if<PadAttrs>(&attrs);
     if (pad.mode != PadMode::kConstant || graph_.type(graph_.operands(node)[0]).dtype != DType::kF32)
       return false;
-    const Numbers bounds = relevance_.of(node, 0).bounds;
+    const Numbers bounds = or_zero(relevance_.of(node, 0).bounds);
     const double value = as_double(pad.value);
-    if (bounds.low > bounds.high || !is_far(value, bounds)) return false;
+    if (!is_far(value, bounds)) return false;
     pad.value = std::clamp(value, bounds.low, bounds.high);
     return true;
   }
