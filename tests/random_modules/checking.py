@@ -38,6 +38,7 @@ from random_graphs.checking import Expected
 from random_graphs.quantized import differing
 from tosaic.reference_model import run_reference_model
 
+from random_modules.need import RETURNED, returns
 from random_modules.programs import ModuleValues, RandomModule, evaluated
 
 __all__ = ["STEPS", "Bounded", "Checked", "Refusal", "bounded", "check", "effective_count"]
@@ -134,6 +135,7 @@ def check(module: RandomModule, note: Callable[[str], None] = lambda _: None) ->
 class _Check:
     def __init__(self, module: RandomModule, found: Checked, note: Callable[[str], None]) -> None:
         self.module, self.found, self.note = module, found, note
+        self.quantized: Any = None
 
     def run(self) -> None:
         try:
@@ -173,8 +175,13 @@ class _Check:
 
     def _refuse(self, step: str, error: Exception) -> None:
         problems = getattr(error, "problems", ())
-        whats = [each.what for each in problems] or [str(error).partition("\n")[0]]
-        self.found.refusals.append(Refusal(step, [*dict.fromkeys(map(rule_of, whats))], str(error)[:600]))
+        rules = [rule_of(each.what) + self._whether_returned(each.node) for each in problems]
+        rules = rules or [rule_of(str(error).partition("\n")[0])]
+        self.found.refusals.append(Refusal(step, [*dict.fromkeys(rules)], str(error)[:600]))
+
+    def _whether_returned(self, node: str) -> str:
+        is_returned = self.quantized is not None and returns(self.quantized.graph, node)
+        return RETURNED if is_returned else ""
 
     def _judge(self, step: str, wrong: Sequence[str]) -> None:
         if wrong:
@@ -327,6 +334,7 @@ class _Check:
             "quantize", lambda: tosaic.quantize(exported, _cloned(samples), config=config(), progress=False)
         )
         self.found.passed.append("quantize")
+        self.quantized = quantized
         targets = (f"TOSA-1.0+INT{extension}", f"TOSA-1.0+INT+FP{extension}{_narrow(program)}")
         lowered = self._step("integers", lambda: self._lowered("integers", quantized, targets))
         self._step("integers", lambda: self._integers(program, quantized, lowered, samples[:CALLS]))
