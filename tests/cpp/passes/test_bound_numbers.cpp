@@ -106,5 +106,56 @@ TEST_CASE("the number of a pad and the results of exp are bounded", "[passes][bo
   CHECK(ops_of(bounded(e.output(quantized(e, bound)).graph)) == "dequantize mul clamp exp clamp quantize");
 }
 
+double highest(const Graph& graph) {
+  double high = 0;
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i)
+    if (const ConstantRef& constant = graph.value(ValueId(i)).constant)
+      for (std::size_t k = 0; k < Elements(*constant).size(); ++k)
+        high = std::max(high, Elements(*constant).as_double(k));
+  return high;
+}
+
+TEST_CASE("a number that wins a softmax is bounded above all others", "[passes][bound-numbers]") {
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, 1e9), numbers(c)}, "masked");
+  const ValueId half = c.add(Op::kMul, {masked, number(c, 0.5)}, "half");
+  const ValueId shares = c.add(Op::kSoftmax, {half}, AxisDtypeAttrs{1, std::nullopt}, "shares");
+  const Graph after = bounded(c.output(quantized(c, shares)).graph);
+  CHECK(highest(after) == Approx(2 * (6.35 + 120)).epsilon(1e-3));
+}
+
+TEST_CASE("two different numbers that win a softmax stay", "[passes][bound-numbers]") {
+  Case c;
+  const ValueId other = c.input("other", tensor(DType::kBool, {2, 1}));
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, 1e9), numbers(c)}, "masked");
+  const ValueId twice = c.add(Op::kWhere, {other, c.constant("more", {}, {2e9}), masked}, "twice");
+  const ValueId shares = c.add(Op::kSoftmax, {twice}, AxisDtypeAttrs{1, std::nullopt}, "shares");
+  CHECK_FALSE(bound_numbers(c.output(quantized(c, shares)).graph).has_value());
+}
+
+TEST_CASE("an argmax keeps winners and losers beyond the others", "[passes][bound-numbers]") {
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, 1e9), numbers(c)}, "masked");
+  const ValueId place = c.add(Op::kArgmax, {masked}, ArgAttrs{1, false}, "place");
+  const double found = highest(bounded(c.output(place).graph));
+  CHECK(found > 12.8);
+  CHECK(found < 20);
+}
+
+TEST_CASE("the only share of a softmax is 1", "[passes][bound-numbers]") {
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, 1e9), numbers(c)}, "masked");
+  const ValueId one = c.add(Op::kSlice, {masked}, SliceAttrs{1, 0, 1, 1}, "one");
+  const ValueId share = c.add(Op::kSoftmax, {one}, AxisDtypeAttrs{1, std::nullopt}, "share");
+  CHECK(ops_of(bounded(c.output(quantized(c, share)).graph)) == "quantize");
+}
+
+TEST_CASE("deviations from which a variance saturates are bounded", "[passes][bound-numbers]") {
+  Case c;
+  const ValueId variance = c.add(Op::kVar, {numbers(c)}, VarAttrs{{1}, false, 0.0}, "variance");
+  const Graph after = bounded(c.output(quantized(c, variance, 1e-6)).graph);
+  CHECK(ops_of(after) == "dequantize mean sub clamp mul sum mul quantize");
+}
+
 }  // namespace
 }  // namespace tosaic::passes
