@@ -37,6 +37,7 @@ FORCED: tuple[tuple[str, str], ...] = (
     (rf"one unit for all operands leaves.*{RETURNED}", _ONE_UNIT),
     (rf"their unit leaves nearly nothing.*{RETURNED}", _ONE_UNIT),
     (r"may be (minus infinity|NaN)", "no integer represents infinities or NaN"),
+    (r"no unit of \S+ bits holds all its numbers", "TOSA has no i64"),
     (r"outside its range", "TOSA has no integers of more than 32 bits at a boundary"),
 )
 """A part of a problem's text, and what about the target forces it."""

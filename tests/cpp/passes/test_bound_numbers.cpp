@@ -54,10 +54,17 @@ TEST_CASE("sums and factors move the bounds", "[passes][bound-numbers]") {
   CHECK(lowest(after) == Approx(2 * (-6.45 - 12.7)).epsilon(1e-3));
 }
 
-TEST_CASE("a number that an output shows stays", "[passes][bound-numbers]") {
+TEST_CASE("a number that an output shows stays, and the other reader gets a node of its own",
+          "[passes][bound-numbers]") {
   Case c;
   const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, -1e9), numbers(c)}, "masked");
-  CHECK_FALSE(bound_numbers(c.output(quantized(c, masked)).output(masked).graph).has_value());
+  const Graph after = bounded(c.output(quantized(c, masked)).output(masked).graph);
+  CHECK(ops_of(after) == "dequantize where where quantize");
+  CHECK(lowest(after) == -1e9);
+  const ValueId read = after.operands(*after.producer(after.outputs()[0].value))[0];
+  CHECK(read != after.outputs()[1].value);
+  const Constant& bound = *after.value(after.operands(*after.producer(read))[1]).constant;
+  CHECK(Elements(bound).as_double(0) == Approx(-6.45).epsilon(1e-3));
 }
 
 TEST_CASE("a number that a mean reads stays", "[passes][bound-numbers]") {
@@ -147,7 +154,9 @@ TEST_CASE("the only share of a softmax is 1", "[passes][bound-numbers]") {
   const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, 1e9), numbers(c)}, "masked");
   const ValueId one = c.add(Op::kSlice, {masked}, SliceAttrs{1, 0, 1, 1}, "one");
   const ValueId share = c.add(Op::kSoftmax, {one}, AxisDtypeAttrs{1, std::nullopt}, "share");
-  CHECK(ops_of(bounded(c.output(quantized(c, share)).graph)) == "quantize");
+  const Graph after = bounded(c.output(quantized(c, share)).graph);
+  CHECK(ops_of(after) == "dequantize where slice clamp quantize");
+  CHECK(highest(after) <= 1);
 }
 
 TEST_CASE("deviations from which a variance saturates are bounded", "[passes][bound-numbers]") {

@@ -272,11 +272,14 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
 }
 
 void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double unit) const {
-  constexpr double kFewest = 64, kCoarse = 16, kLost = 8;
+  constexpr double kFewest = 64, kCoarse = 16, kLost = 8, kOwn = 0.9;
   const double scale = *std::max_element(x.scales.begin(), x.scales.end());
   const auto steps = static_cast<double>(x.range.high - x.range.low);
   const double left = steps * scale / unit;
   if (steps == 0 || unit <= scale || is_known(i)) return;
+  if (left >= kOwn * steps) return;
+  // The least scale that observers give: no sample had a number other than 0.
+  if (scale <= std::numeric_limits<float>::epsilon()) return;
   const std::optional<analysis::RelevantNumbers> noticed = values.noticed(node.node());
   if (noticed) {
     // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.

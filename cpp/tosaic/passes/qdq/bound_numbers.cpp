@@ -88,6 +88,74 @@ bool takes_clamp(Op op) { return !info(op).has(kComparison) && !kAddsBias.contai
 // First the constants: behind bounded constants, few computed operands are still far.
 enum class Operands { kConstant, kComputed };
 
+// Makes a node of its own for a reader that needs fewer numbers than the other readers do, so that these numbers can be
+// bounded for it:
+//
+//   %m = where(%hidden, 1e9, %x)            %m = where(%hidden, 1e9, %x)
+//   %a = mean(%m)                   ->      %a = mean(%m)
+//   %p = softmax(%m)                        %n = where(%hidden, 1e9, %x)
+//                                           %p = softmax(%n)
+class Copies {
+ public:
+  explicit Copies(const Graph& graph)
+      : rewriter_(graph), graph_(graph), ranges_(graph), relevance_(graph, ranges_) {}
+
+  std::optional<Graph> run() {
+    for (const Node& node : graph_.nodes()) visit(node);
+    return std::move(rewriter_).finish();
+  }
+
+ private:
+  void visit(const Node& node) {
+    const std::span<const ValueId> operands = graph_.operands(node);
+    std::vector<std::size_t> own;
+    if (node.regions.empty() && !is_foreign(node.op))
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (operands[i].valid() && needs_own(node, i)) own.push_back(i);
+    if (own.empty()) return rewriter_.copy(node);
+    static_cast<void>(rewriter_.begin_output(node));
+    std::vector<ValueId> mapped = rewriter_.map_operands(node);
+    for (const std::size_t i : own) {
+      const Node& producer = *graph_.producer(operands[i]);
+      mapped[i] = rewriter_.emit(node, producer.op, *producer.attrs, rewriter_.map_operands(producer));
+    }
+    rewriter_.replace(node, rewriter_.emit(node, node.op, *node.attrs, mapped));
+  }
+
+  [[nodiscard]] bool needs_own(const Node& node, std::size_t i) const {
+    const ValueId value = graph_.operands(node)[i];
+    const Node* const producer = graph_.producer(value);
+    const bool places = producer != nullptr && (kPlaces.contains(producer->op) || producer->op == Op::kPad);
+    const bool is_shared = graph_.users(value).size() + (graph_.is_output(value) ? 1 : 0) > 1;
+    if (!places || !is_shared || node.result_count != 1 || graph_.type(value).dtype != DType::kF32)
+      return false;
+    const Numbers all = relevance_.of_value(value).bounds, bounds = or_zero(relevance_.of(node, i).bounds);
+    if (all.low == bounds.low && all.high == bounds.high) return false;
+    return std::ranges::any_of(numbers_of(*producer), [&](double x) {
+      return is_far(x, bounds) && (!is_far(x, all) || all == Numbers::all());
+    });
+  }
+
+  // The constant numbers that a node places.
+  [[nodiscard]] std::vector<double> numbers_of(const Node& node) const {
+    std::vector<double> out;
+    if (node.op == Op::kPad && Graph::attrs<PadAttrs>(node).mode == PadMode::kConstant)
+      out.push_back(as_double(Graph::attrs<PadAttrs>(node).value));
+    for (const ValueId id : graph_.operands(node)) {
+      const ConstantRef constant = id.valid() ? graph_.value(id).constant : nullptr;
+      if (!constant || !constant->storage.bound() || constant->dtype != DType::kF32) continue;
+      const Elements elements(*constant);
+      for (std::size_t k = 0; k < elements.size(); ++k) out.push_back(elements.as_double(k));
+    }
+    return out;
+  }
+
+  Rewriter rewriter_;
+  const Graph& graph_;
+  analysis::FloatRanges ranges_;
+  analysis::Relevance relevance_;
+};
+
 class Bounds {
  public:
   Bounds(const Graph& graph, Operands which)
@@ -151,7 +219,7 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, node.op, std::move(attrs), mapped));
   }
 
-  // The result of a softmax over one number: 1, or its logarithm. A softmax of NaN or an infinity is NaN.
+  // The result of a softmax over one number: 1, or its logarithm. Of an infinity, it is NaN.
   [[nodiscard]] std::optional<double> only_share(const Node& node) const {
     if (node.op != Op::kSoftmax && node.op != Op::kSafeSoftmax && node.op != Op::kLogSoftmax) return {};
     const ValueId x = graph_.operands(node)[0];
@@ -159,32 +227,17 @@ class Bounds {
     const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(node).axis;
     const auto rank = static_cast<std::int64_t>(shape.size());
     if (rank > 0 && shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] != 1) return {};
-    if (!is_finite_number(x, 0)) return {};
+    const Numbers range = ranges_.of(x).bounds;
+    const bool is_finite = std::isfinite(range.low) && std::isfinite(range.high);
+    if (!is_finite || graph_.type(x).dtype != graph_.type(graph_.result(node)).dtype) return {};
     return node.op == Op::kLogSoftmax ? 0.0 : 1.0;
   }
 
-  // True if no element is NaN or infinite: numbers that integers have, moved, added and multiplied.
-  [[nodiscard]] bool is_finite_number(ValueId id, int depth) const {
-    const Numbers range = ranges_.of(id).bounds;
-    if (!std::isfinite(range.low) || !std::isfinite(range.high) || depth > kDeepest) return false;
-    const Node* const producer = graph_.producer(id);
-    if (producer == nullptr) return graph_.value(id).kind == ValueKind::kConstant;
-    if (producer->op == Op::kDequantize) return true;
-    const OpInfo& row = info(producer->op);
-    const bool keeps = row.has(kMovement) || row.has(kSelection) || row.has(kElementsOfInput) ||
-                       kArithmetic.contains(producer->op) || producer->op == Op::kClamp;
-    return keeps && std::ranges::all_of(graph_.operands(*producer), [&](ValueId operand) {
-             return !operand.valid() || !is_float(graph_.type(operand).dtype) ||
-                    is_finite_number(operand, depth + 1);
-           });
-  }
-
+  // The clamp that makes this number of every number, and keeps NaN.
   void become(const Node& node, double number) {
     static_cast<void>(rewriter_.begin_output(node));
-    const TensorType& type = graph_.type(graph_.result(node));
-    const std::vector<double> numbers(static_cast<std::size_t>(num_elements(type.shape)), number);
-    rewriter_.replace(node,
-                      rewriter_.constant(node, make_constant("share", type.dtype, type.shape, numbers)));
+    const std::vector<ValueId> x{rewriter_.map_operands(node)[0]};
+    rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
   }
 
   // Of a variance that saturates far below what the numbers of x could have: the deviation from the mean for which one
@@ -410,10 +463,12 @@ class Bounds {
 }  // namespace
 
 std::optional<Graph> bound_numbers(const Graph& graph) {
-  std::optional<Graph> constants = Bounds(graph, Operands::kConstant).run();
-  std::optional<Graph> out = Bounds(constants ? *constants : graph, Operands::kComputed).run();
+  const std::optional<Graph> copies = Copies(graph).run();
+  const Graph& apart = copies ? *copies : graph;
+  std::optional<Graph> constants = Bounds(apart, Operands::kConstant).run();
+  std::optional<Graph> out = Bounds(constants ? *constants : apart, Operands::kComputed).run();
   if (!out) out = std::move(constants);
-  if (!out) return out;
+  if (!out) return copies;
   std::optional<Graph> clean = dead_code(*out);
   return clean ? std::move(clean) : std::move(out);
 }
