@@ -463,7 +463,7 @@ class Bounds {
 }  // namespace
 
 std::optional<Graph> bound_numbers(const Graph& graph) {
-  const std::optional<Graph> copies = Copies(graph).run();
+  std::optional<Graph> copies = Copies(graph).run();
   const Graph& apart = copies ? *copies : graph;
   std::optional<Graph> constants = Bounds(apart, Operands::kConstant).run();
   std::optional<Graph> out = Bounds(constants ? *constants : apart, Operands::kComputed).run();
