@@ -773,13 +773,6 @@ Numbers bounds_of(const Site& site, std::size_t operand) {
   return is_read(bounds) ? bounds : Numbers::all();  // also for NaN
 }
 
-// True for a quantize node with the least scale that observers give: no sample had a number other than 0, so which
-// changes it notices is not known.
-bool has_least_scale(const Node& node) {
-  if (node.op != Op::kQuantize) return false;
-  return std::ranges::max(Graph::attrs<QuantizeAttrs>(node).scales) <= std::numeric_limits<float>::epsilon();
-}
-
 // `step`: that of the result.
 double step_of(const Site& site, std::size_t operand, double step) {
   if (site.node.op == Op::kQuantize)
@@ -854,8 +847,7 @@ RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   const Site site{graph_,    ranges_, reader, wanted.bounds, of_samples ? kUnnoticed * wanted.step : 0,
                   of_samples};
   // Only rows of nearly equal elements notice as small a change as the slope of a norm says.
-  const double finest =
-      kNorms.contains(reader.op) || has_least_scale(reader) ? 0 : step_of(site, operand, wanted.finest);
+  const double finest = kNorms.contains(reader.op) ? 0 : step_of(site, operand, wanted.finest);
   return {bounds_of(site, operand), step_of(site, operand, wanted.step), finest > 0 ? finest : kInf,
           wanted.by_row || reads_rows(reader.op)};
 }

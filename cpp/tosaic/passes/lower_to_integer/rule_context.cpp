@@ -278,8 +278,6 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
   const double left = steps * scale / unit;
   if (steps == 0 || unit <= scale || is_known(i)) return;
   if (left >= kOwn * steps) return;
-  // The least scale that observers give: no sample had a number other than 0.
-  if (scale <= std::numeric_limits<float>::epsilon()) return;
   const std::optional<analysis::RelevantNumbers> noticed = values.noticed(node.node());
   if (noticed) {
     // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.
