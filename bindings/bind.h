@@ -37,7 +37,6 @@ void bind_tosa(py::module_& m);
 void bind_annotation(py::module_& m);
 void bind_calibrate(py::module_& m);
 void bind_boundary(py::module_& m);
-void bind_partition(py::module_& m);
 void bind_claimants(py::module_& m);
 void bind_pte(py::module_& m);
 void bind_pt2(py::module_& m);

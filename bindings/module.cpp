@@ -28,7 +28,6 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_annotation(m);
   tosaic::python::bind_calibrate(m);
   tosaic::python::bind_boundary(m);
-  tosaic::python::bind_partition(m);
   tosaic::python::bind_claimants(m);
   tosaic::python::bind_pte(m);
   tosaic::python::bind_pt2(m);

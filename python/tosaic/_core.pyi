@@ -1162,16 +1162,6 @@ def insert_quantization(
 
 # ---- partitions ----
 
-def compat_partitions(
-    *,
-    user_counts: npt.ArrayLike,
-    users: npt.ArrayLike,
-    supported: npt.ArrayLike,
-    getitem: npt.ArrayLike,
-    compute: npt.ArrayLike | None = None,
-    skip_horizontal_fusion: bool = False,
-) -> list[tuple[int, list[int]]]: ...
-
 class BorderValue:
     def __init__(
         self, maker: int | None, readers: Sequence[int], size: int, is_output: bool = ...

@@ -76,7 +76,7 @@ def test_a_layout_plan_of_five_thousand_nodes_takes_milliseconds() -> None:
     assert layout.section(result).publish() == 0, result
 
 
-def test_compat_partitions_are_a_hundred_times_as_fast_as_torchs_from_1000_nodes_on() -> None:
+def test_the_fewest_groups_are_found_a_hundred_times_as_fast_as_torchs_from_1000_nodes_on() -> None:
     result = partitioning.run()
     assert partitioning.section(result).publish() == 0, result
 
