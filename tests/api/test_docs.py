@@ -138,3 +138,25 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None
         found = page.parent / target if target else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+# A source that a text names with its folder, such as `quant/graph_calls.h`: the end of a path.
+SOURCE = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)+\.(?:py|pyi|cpp|h|md|toml))`")
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+
+
+def missing_sources(text: str) -> list[str]:
+    """Returns the named sources that no file of the repository is."""
+    folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
+    files = [path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts]
+    known = {f"/{path.relative_to(ROOT).as_posix()}" for path in files}
+    return [name for name in SOURCE.findall(text) if not any(each.endswith(f"/{name}") for each in known)]
+
+
+def test_sources_that_pages_name_exist() -> None:
+    assert {page.name: missing for page in TEXTS if (missing := missing_sources(page.read_text()))} == {}
+
+
+def test_a_planted_name_of_no_source_is_found() -> None:
+    planted = "`quant/graph_calls.h`, `quant/no_such_file.h` and `fx/nowhere.py`"
+    assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py"]
