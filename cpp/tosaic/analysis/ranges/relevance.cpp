@@ -502,8 +502,8 @@ Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
   }
   const Op op = node->op;
   const bool adds = op == Op::kIndexPut && Graph::attrs<IndexPutAttrs>(*node).accumulate;
-  const bool takes_elements =
-      info(op).has(kMovement) || info(op).has(kSelection) || info(op).has(kElementsOfInput);
+  const bool takes_elements = kJoins.contains(op) || info(op).has(kMovement) || info(op).has(kSelection) ||
+                              info(op).has(kElementsOfInput);
   if (adds || !takes_elements) {
     out.add(range);
     return out;

@@ -192,8 +192,11 @@ class Bounds {
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
       if (!is_constant && !takes_clamp(node.op)) continue;
-      if (bounds == Numbers::all() && is_constant && integers == nullptr)
-        if (ConstantRef hiding = hidden_by_infinity(node, i)) constants.emplace_back(i, hiding);
+      if (is_constant && integers == nullptr)
+        if (ConstantRef hiding = hidden_by_infinity(node, i, bounds == Numbers::all())) {
+          constants.emplace_back(i, hiding);
+          continue;
+        }
       if (bounds == Numbers::all()) continue;
       if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
@@ -362,8 +365,9 @@ class Bounds {
     [[nodiscard]] bool is_far() const { return number < others.low && -number > kHides * size_of(others); }
   };
 
-  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise.
-  [[nodiscard]] ConstantRef hidden_by_infinity(const Node& node, std::size_t i) const {
+  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise. Where numbers
+  // that saturate are bounded anyway (not `may_saturate`), only readers of the order count as such.
+  [[nodiscard]] ConstantRef hidden_by_infinity(const Node& node, std::size_t i, bool may_saturate) const {
     const Constant& constant = *graph_.value(graph_.operands(node)[i]).constant;
     const std::span<const ValueId> operands = graph_.operands(node);
     const bool is_beside_data = std::ranges::any_of(operands, [&](ValueId id) {
@@ -377,7 +381,7 @@ class Bounds {
     for (const double x : numbers)
       if (x != least) hidden.others = united(hidden.others, Numbers::only(x));
     const bool is_number = std::ranges::none_of(numbers, [](double x) { return std::isnan(x); });
-    if (!is_number || !(least < 0) || !std::isfinite(least) || !goes_unnoticed(node, i, hidden, 0))
+    if (!is_number || !(least < 0) || !std::isfinite(least) || !goes_unnoticed(node, i, hidden, may_saturate))
       return nullptr;
     for (double& x : numbers)
       if (x == least) x = -std::numeric_limits<double>::infinity();
@@ -385,9 +389,11 @@ class Bounds {
   }
 
   // True if minus infinity in place of the hidden numbers of operand i changes no result that is read.
-  [[nodiscard]] bool goes_unnoticed(const Node& node, std::size_t i, Hidden hidden, int depth) const {
+  [[nodiscard]] bool goes_unnoticed(const Node& node, std::size_t i, Hidden hidden, bool may_saturate,
+                                    int depth = 0) const {
     if (kReadsOrder.contains(node.op)) return true;
-    if (node.op == Op::kQuantize) return saturates(Graph::attrs<QuantizeAttrs>(node), hidden.number);
+    if (node.op == Op::kQuantize)
+      return may_saturate && saturates(Graph::attrs<QuantizeAttrs>(node), hidden.number);
     if (depth > kDeepest || node.result_count != 1 || !node.regions.empty()) return false;
     const std::span<const ValueId> operands = graph_.operands(node);
     if (node.op == Op::kAdd) {
@@ -406,13 +412,14 @@ class Bounds {
     }
     if (!hidden.is_far()) return false;
     const ValueId result = graph_.result(node);
-    if (const QParamsRef& qparams = graph_.type(result).qparams) return saturates(*qparams, hidden.number);
+    if (const QParamsRef& qparams = graph_.type(result).qparams)
+      return may_saturate && saturates(*qparams, hidden.number);
     if (graph_.is_output(result)) return false;
     return std::ranges::all_of(graph_.users(result), [&](NodeId id) {
       const Node& user = graph_.node(id);
       const std::span<const ValueId> read = graph_.operands(user);
       for (std::size_t k = 0; k < read.size(); ++k)
-        if (read[k] == result && !goes_unnoticed(user, k, hidden, depth + 1)) return false;
+        if (read[k] == result && !goes_unnoticed(user, k, hidden, may_saturate, depth + 1)) return false;
       return true;
     });
   }
