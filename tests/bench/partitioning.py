@@ -217,8 +217,8 @@ def section(result: Measured) -> Section:
         f"{table(('graph', *sizes, 'µs a node', 'groups'), alone)}\n\n"
         f"From {FROM_SIZE:,} nodes on, the fewest connected groups have to be at least {LEAST_RATIO:g} times "
         "as fast\n"
-        f"as torch, and the fewest groups {LEAST_RATIO_OF_LEVELS:,g} times. Four times as many nodes may take\n"
-        f"at most {MOST_GROWTH:g} times as long."
+        f"as torch, and the fewest groups {LEAST_RATIO_OF_LEVELS:,g} times. Four times as many nodes may\n"
+        f"take at most {MOST_GROWTH:g} times as long."
     )
     return Section("partitioning", "The fewest groups", text, ok(result))
 

@@ -192,17 +192,11 @@ class Bounds {
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
       if (!is_constant && !takes_clamp(node.op)) continue;
-      if (is_constant && integers == nullptr)
-        if (ConstantRef hiding = hidden_by_infinity(node, i, bounds == Numbers::all())) {
-          constants.emplace_back(i, hiding);
-          continue;
-        }
-      if (bounds == Numbers::all()) continue;
       if (is_constant) {
-        if (relevant.by_row && kArithmetic.contains(node.op)) continue;
-        if (ConstantRef bounded = integers != nullptr ? bounded_dequantized(*integers, operands[i], bounds)
-                                                      : bounded_constant(graph_.value(operands[i]), bounds))
-          constants.emplace_back(i, bounded);
+        const ConstantRef made = in_place_of(node, i, integers, relevant);
+        if (made) constants.emplace_back(i, made);
+      } else if (bounds == Numbers::all()) {
+        continue;
       } else if (const Numbers own = ranges_.of(operands[i]).bounds;
                  is_far(own.low, bounds) || is_far(own.high, bounds) ||
                  (needs_bound(node) && own.high > bounds.high + std::log(kFar))) {
@@ -364,6 +358,20 @@ class Bounds {
     Numbers others;
     [[nodiscard]] bool is_far() const { return number < others.low && -number > kHides * size_of(others); }
   };
+
+  // Constant operand i with minus infinity or bounds in place of its far numbers; null if it stays.
+  [[nodiscard]] ConstantRef in_place_of(const Node& node, std::size_t i, const Value* integers,
+                                        const analysis::RelevantNumbers& relevant) const {
+    const ValueId id = graph_.operands(node)[i];
+    const Numbers bounds = or_zero(relevant.bounds);
+    ConstantRef bounded;
+    if (bounds != Numbers::all() && !(relevant.by_row && kArithmetic.contains(node.op)))
+      bounded = integers != nullptr ? bounded_dequantized(*integers, id, bounds)
+                                    : bounded_constant(graph_.value(id), bounds);
+    if (integers != nullptr) return bounded;
+    const ConstantRef hiding = hidden_by_infinity(node, i, bounded == nullptr);
+    return hiding ? hiding : bounded;
+  }
 
   // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise. Where numbers
   // that saturate are bounded anyway (not `may_saturate`), only readers of the order count as such.
