@@ -45,7 +45,7 @@ void bind_pt2(py::module_& m);
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call. Returns an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
-// The __reduce__ of an object, for pickle and copy. `function` is the name of the function of tosaic.pickling
+// The __reduce__ of an object, for pickle and copy. `function` is the name of the function of tosaic.program.pickling
 // that computes it.
 [[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
@@ -72,7 +72,7 @@ void bind_pt2(py::module_& m);
 // The objective for "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that
 // value. Any thread may call the objective. Throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
-// A plan and its review as one dict, the form that tosaic.layout reads.
+// A plan and its review as one dict, the form that tosaic.lowering.layout reads.
 [[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan,
                                     const layout::PlanReview& review);
 // A name ("f32") or the position of the dtype in `DTYPES`.

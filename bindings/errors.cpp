@@ -63,7 +63,7 @@ std::string bytes_of(const py::str& text) {
 // Names of a message may come from a file: what would act on a terminal becomes an escape. `parts` have the
 // names themselves.
 py::object make_error(const py::object& type, const ErrorParts& parts) {
-  const py::object visible = py::module_::import("tosaic.visible").attr("visible");
+  const py::object visible = py::module_::import("tosaic.base.visible").attr("visible");
   py::object error = type(visible(text_of(format_error(parts))));
   error.attr("parts") = error_parts_to_dict(parts);
   return error;

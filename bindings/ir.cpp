@@ -18,7 +18,7 @@ namespace tosaic::python {
 
 py::object qparams_to_python(const QParamsRef& qparams) {
   if (!qparams) return py::none();
-  const py::object made = py::module_::import("tosaic.quantization").attr("QParams");
+  const py::object made = py::module_::import("tosaic.base.quantization").attr("QParams");
   return made(std::string(to_string(qparams->storage)), py::tuple(py::cast(qparams->scales)),
               py::tuple(py::cast(qparams->zero_points)), qparams->qmin, qparams->qmax, qparams->axis,
               qparams->groups ? py::object(py::make_tuple(qparams->groups->axis, qparams->groups->size))

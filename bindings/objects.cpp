@@ -21,7 +21,7 @@ std::function<std::string()> callback(const py::object& callable) {
 }
 
 py::object reduced(const py::object& self, const char* function) {
-  return py::module_::import("tosaic.pickling").attr(function)(self);
+  return py::module_::import("tosaic.program.pickling").attr(function)(self);
 }
 
 }  // namespace tosaic::python

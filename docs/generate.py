@@ -32,13 +32,13 @@ def operators_page() -> str:
 
 API_MODULES = (
     "tosaic",
-    "tosaic.accuracy",
+    "tosaic.calibration.accuracy",
     "tosaic.annotation",
     "tosaic.fx",
-    "tosaic.layout",
-    "tosaic.reference_model",
+    "tosaic.lowering.layout",
+    "tosaic.lowering.reference_model",
     "tosaic.testing",
-    "tosaic.demo",
+    "tosaic.cli.demo",
     "tosaic.executorch",
 )
 _INTRODUCTION = """# API

@@ -1,4 +1,4 @@
-"""Every operator of the operator table has all its parts; the tests use each part through `tosaic.support`.
+"""Every operator of the operator table has all its parts; the tests use each part, by `lowering.support`.
 
 The parts of a canonical operator are type inference, a kernel or an expansion that runs, a lowering to TOSA,
 a tolerance, and a torch call that is imported as the operator. The parts of a TOSA operator are type
@@ -21,7 +21,7 @@ from operators.checking import _Module
 from operators.running import first_examples
 from operators.table import ROWS
 from tosaic import _core
-from tosaic.support import DTYPES, SAMPLES, canonical_cells, one_op_graph, sample_of, tosa_modes
+from tosaic.lowering.support import DTYPES, SAMPLES, canonical_cells, one_op_graph, sample_of, tosa_modes
 
 OPS = {op.name: op for op in _core.ops()}
 CANONICAL = sorted(name for name, op in OPS.items() if not op.is_tosa)

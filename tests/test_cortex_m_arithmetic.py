@@ -21,7 +21,7 @@ from cortex_m.recorded import read, seeds
 from cortex_m.reference import TARGET, lowered, of_tosaic
 from quantize_calls import dq, q
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DRAWN = range(1, 4)  # tests/full draws more

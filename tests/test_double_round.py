@@ -15,7 +15,7 @@ import tosaic
 from fx.exporting import exported
 from quantize_calls import dq, q
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed

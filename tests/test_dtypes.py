@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tosaic import _core
-from tosaic.dtypes import BITS, ML_DTYPES, NUMPY, NUMPY_INTEGERS, TORCH
+from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, NUMPY_INTEGERS, TORCH
 
 
 def test_the_table_has_the_dtypes_of_the_core_in_order() -> None:

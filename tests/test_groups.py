@@ -16,7 +16,7 @@ pytest.importorskip("torchao")
 import tosaic  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
-from tosaic.reference_model import run_reference_model  # noqa: E402
+from tosaic.lowering.reference_model import run_reference_model  # noqa: E402
 
 INT = "TOSA-1.0+INT"
 INT16 = "TOSA-1.0+INT+int16"

@@ -13,7 +13,7 @@ import tosaic
 from fx.exporting import exported
 from quantize_calls import dq, q
 from test_integer_programs import agrees, qdq
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INT16 = torch.int16

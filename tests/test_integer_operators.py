@@ -14,7 +14,7 @@ import pytest
 import torch
 import tosaic
 from integer_operators.sweep import CASES, DTYPES, cells, check
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 FP = "TOSA-1.0+FP"
 TARGETS = [FP, "TOSA-1.0+INT", "TOSA-1.0+INT+FP"]

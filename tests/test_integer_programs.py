@@ -18,7 +18,7 @@ from function_module import FunctionModule
 from fx.exporting import exported
 from models.quantize import converted
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed

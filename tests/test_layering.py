@@ -286,13 +286,17 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "text", "message"),
     [
-        ("api.py", "import torch", "api.py:1: import of torch outside python/tosaic/fx/"),
-        ("api.py", "def f():\n    from torch.fx import Node", "api.py:2: import of torch outside"),
+        ("api/calls.py", "import torch", "api/calls.py:1: import of torch outside python/tosaic/fx/"),
+        (
+            "api/calls.py",
+            "def f():\n    from torch.fx import Node",
+            "api/calls.py:2: import of torch outside",
+        ),
         ("report/text.py", "import torch.nn as nn", "import of torch outside"),
         (
-            "api.py",
+            "api/calls.py",
             "import importlib\nt = importlib.import_module('torch')",
-            "api.py:2: import of torch outside",
+            "api/calls.py:2: import of torch outside",
         ),
         ("fx/a.py", "import executorch.exir", "import of executorch outside python/tosaic/executorch/"),
         ("executorch/a.py", "import torch", "import of torch outside"),
@@ -302,7 +306,7 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
         ("__init__.py", "from . import fx", "tosaic.fx is imported with the module"),
         ("report/text.py", "from ..fx.importer import read", "tosaic.fx is imported with the module"),
         (
-            "api.py",
+            "api/calls.py",
             "try:\n    import tosaic.executorch\nexcept ImportError:\n    pass",
             "tosaic.executorch is imported",
         ),
@@ -319,8 +323,8 @@ def test_a_planted_python_violation_is_found(tmp_path: Path, where: str, text: s
         ("fx/importer.py", "import torch\nfrom torchao.quantization import pt2e"),
         ("fx/importer.py", "from .names import x\nfrom ..report import y"),
         ("executorch/a.py", "from executorch import exir\nfrom tosaic.fx import importer"),
-        ("api.py", "def f():\n    from .fx import importer"),
-        ("api.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("api/calls.py", "def f():\n    from .fx import importer"),
+        ("api/calls.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("report/torch.py", "import numpy"),
     ],
 )
@@ -364,9 +368,9 @@ def test_a_planted_include_in_a_self_contained_folder_is_found(tmp_path: Path, h
 
 # ---- results and reports ----
 
-# Modules and folders of python/tosaic that may import tosaic.report. `reportable.py` calls it for all
+# Modules and folders of python/tosaic that may import tosaic.report. `base/reportable.py` calls it for all
 # results; the others print.
-MAY_IMPORT_REPORT = ("reportable.py", "__init__.py", "demo.py", "cli/", "report/", "testing/")
+MAY_IMPORT_REPORT = ("base/reportable.py", "__init__.py", "cli/demo.py", "cli/", "report/", "testing/")
 
 
 def report_violations(root: Path) -> list[str]:
@@ -398,14 +402,14 @@ def test_results_do_not_import_reports() -> None:
     ],
 )
 def test_a_planted_import_of_a_report_is_found(tmp_path: Path, text: str) -> None:
-    (found,) = report_violations(plant(tmp_path, {"python/tosaic/layout.py": text}))
-    assert "layout.py:" in found
+    (found,) = report_violations(plant(tmp_path, {"python/tosaic/lowering/layout.py": text}))
+    assert "lowering/layout.py:" in found
     assert "results do not import tosaic.report" in found
 
 
 # ---- settings of the process ----
 
-# Calls that change a setting of the whole process. Only python/tosaic/process.py makes them, in context
+# Calls that change a setting of the whole process. Only python/tosaic/base/process.py makes them, in context
 # managers that restore the setting. The command line owns its process.
 SETTINGS = re.compile(
     r"gc\.(disable|enable|freeze|set_\w+)|warnings\.(simplefilter|filterwarnings)|signal\.signal"
@@ -414,7 +418,7 @@ SETTINGS = re.compile(
     r"|torch\.(set_\w+|manual_seed|use_deterministic_algorithms)"
     r"|logging\.(basicConfig|disable)|.*\.setLevel"
 )
-MAY_CHANGE_SETTINGS = ("process.py", "cli/")
+MAY_CHANGE_SETTINGS = ("base/process.py", "cli/")
 RESTORES = re.compile(r"torch\.random\.fork_rng|warnings\.catch_warnings")
 
 
@@ -472,7 +476,7 @@ def test_changes_that_are_restored_are_allowed(tmp_path: Path) -> None:
     text = (
         "with torch.random.fork_rng():\n    torch.manual_seed(0)\nwith np.errstate(all='ignore'):\n    pass\n"
     )
-    files = {"python/tosaic/fx/a.py": text, "python/tosaic/process.py": "import gc\ngc.disable()\n"}
+    files = {"python/tosaic/fx/a.py": text, "python/tosaic/base/process.py": "import gc\ngc.disable()\n"}
     assert setting_violations(plant(tmp_path, files)) == []
 
 

@@ -10,7 +10,7 @@ import torch
 import tosaic
 from fx.exporting import exported
 from torch import nn
-from tosaic.layout import Candidate, layout_of
+from tosaic.lowering.layout import Candidate, layout_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -11,7 +11,7 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 INT = "TOSA-1.0+INT"
 Q = torch.ops.quantized_decomposed

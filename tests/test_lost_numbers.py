@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 import tosaic
 from function_module import FunctionModule
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 INT8, INT16 = ("int8", "TOSA-1.0+INT"), ("int16x8", "TOSA-1.0+INT+int16")
 Draw = Callable[[], tuple[torch.Tensor, ...]]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 import tosaic
 from torch import Tensor, nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TARGETS = {"int8": "TOSA-1.0+INT", "int16": "TOSA-1.0+INT+int16"}

@@ -10,7 +10,7 @@ import pytest
 import tosaic
 from golden_file import GOLDEN, Case, read, refuse_in_ci, write
 from tosaic import _core
-from tosaic.ports import caller_inputs
+from tosaic.ports.ports import caller_inputs
 
 PASSES = [each.name for each in _core.passes()]
 CASES = [(name, case) for name in PASSES if (GOLDEN / f"{name}.txt").exists() for case in read(name)]

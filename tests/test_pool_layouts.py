@@ -13,7 +13,7 @@ from fx.exporting import exported
 from layouts.beside import beside
 from models.quantize import converted
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread_without_traces")]
 

@@ -11,7 +11,7 @@ import torch
 import tosaic
 from models.zoo import Network, build
 from tosaic.annotation import Derived
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # transformers and torch.export warn about their own code

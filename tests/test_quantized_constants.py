@@ -19,7 +19,7 @@ from models.integers import convert
 from models.zoo import build, one_thread, quiet
 from quantize_calls import RANGES, qdq
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed

@@ -15,7 +15,7 @@ from models import integers
 from models.integers import Quantized, measure_integers, violations
 from models.parts import over_floats, part_of
 from tosaic import _core
-from tosaic.reference_model import ReferenceRun, run_reference_model
+from tosaic.lowering.reference_model import ReferenceRun, run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn about their own code
 Q = torch.ops.quantized_decomposed

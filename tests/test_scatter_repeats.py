@@ -9,7 +9,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 Write = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import tosaic
 from function_module import FunctionModule
 from torch import Tensor
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch.manual_seed(0)

@@ -14,7 +14,7 @@ import pytest
 import tosaic
 from models.zoo import build
 from tosaic import _core
-from tosaic.support import canonical_cells, one_op_graph, sample_of
+from tosaic.lowering.support import canonical_cells, one_op_graph, sample_of
 
 OPS = {op.name: op for op in _core.ops() if not op.is_tosa}
 EXTENSIONS = {"bf16": "+bf16"}

@@ -25,31 +25,23 @@ if TYPE_CHECKING:
         __version__,
     )
     from tosaic.annotation.config import QConfig
-    from tosaic.api import check, compare, from_exported, from_graph, lower, open_program, partition
-    from tosaic.archive import load
-    from tosaic.calibration.quantize_program import quantize
-    from tosaic.calibration.quantized_program import QuantizedProgram
-    from tosaic.calibration.sensitivity import sensitivity
-    from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow
-    from tosaic.explanation import (
-        FloatOperator,
-        QuantizationExplanation,
-        QuantizedValue,
-        explain_quantization,
-    )
+    from tosaic.api.calls import check, compare, from_exported, from_graph, lower, open_program, partition
+    from tosaic.base.problems import CheckResult, Problem
+    from tosaic.base.quantization import QParams
+    from tosaic.base.reading import MissingFileError, ReadError
+    from tosaic.base.writing import WriteError
     from tosaic.exporting.call import export_model
     from tosaic.exporting.checks import StageCheck
     from tosaic.exporting.result import CheckError, ExportResult
     from tosaic.exporting.scenario import Scenario, load_scenario
-    from tosaic.extract_io import extract_io_quant
-    from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx import compose_quantizers, fold_norms, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.io_quant import IoQuant, PortQuant
-    from tosaic.lowered import Lowered
+    from tosaic.fx.extract_io import extract_io_quant
+    from tosaic.lowering.lowered import Lowered
+    from tosaic.lowering.pipeline import Pass, Pipeline, Rewriter, Step
+    from tosaic.lowering.samplers import custom_samplers, rgba, rgba_pass
+    from tosaic.lowering.tosa_file import load_tosa
     from tosaic.memory.plan import MemoryArena, MemoryBuffer, MemoryComparison, MemoryPlan
-    from tosaic.model_keys import Nodes
-    from tosaic.models import GraphCall, NodeCall
     from tosaic.partitions.claimant import Claimant, ClaimantRule, Reason, Verdict
     from tosaic.partitions.plan import (
         Border,
@@ -61,38 +53,46 @@ if TYPE_CHECKING:
     )
     from tosaic.partitions.split_folder import load_split
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
-    from tosaic.ports import Port, PortTensor
-    from tosaic.prepared import Prepared
-    from tosaic.problems import CheckResult, Problem
+    from tosaic.ports.foreign import ForeignOp, QuantizedArray, TensorSpec
+    from tosaic.ports.io_quant import IoQuant, PortQuant
+    from tosaic.ports.ports import Port, PortTensor
     from tosaic.profiling.lowering import LoweringProfile, LoweringStep
     from tosaic.profiling.peak import MachinePeak
     from tosaic.profiling.profile import Profile, ProfileRun, ProfileShare
     from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
-    from tosaic.program import Program
+    from tosaic.program.archive import load
+    from tosaic.program.comparison import CompareRow, Comparison, Metrics, ModelRow
+    from tosaic.program.model_keys import Nodes
+    from tosaic.program.models import GraphCall, NodeCall
+    from tosaic.program.prepared import Prepared
+    from tosaic.program.program import Program
     from tosaic.pte.file import PteFile, PteMethod, load_pte
+    from tosaic.pte.kernel_names import BackendUse, Kernel, KernelList, KernelUse, KernelVariant
     from tosaic.pte.method_writer import PtePayload
     from tosaic.pte.plain import PteDelegate, PteTensor
     from tosaic.pte.save import save_pte
-    from tosaic.quantization import QParams
-    from tosaic.reading import MissingFileError, ReadError
+    from tosaic.quantizing.explanation import (
+        FloatOperator,
+        QuantizationExplanation,
+        QuantizedValue,
+        explain_quantization,
+    )
+    from tosaic.quantizing.quantize_program import quantize
+    from tosaic.quantizing.quantized_program import QuantizedProgram
+    from tosaic.quantizing.sensitivities import LayerSensitivity, Mix, Sensitivity
+    from tosaic.quantizing.sensitivity import sensitivity
     from tosaic.recipes.recipe import Recipe
-    from tosaic.registration.kernels import BackendUse, Kernel, KernelList, KernelUse, KernelVariant
     from tosaic.registration.listing import kernel_list
     from tosaic.report import Report
-    from tosaic.samplers import custom_samplers, rgba, rgba_pass
-    from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
-    from tosaic.tosa_file import load_tosa
-    from tosaic.writing import WriteError
 
 _HOME = {
-    "check": "api",
-    "compare": "api",
-    "from_exported": "api",
-    "from_graph": "api",
-    "lower": "api",
-    "open_program": "api",
-    "partition": "api",
+    "check": "api.calls",
+    "compare": "api.calls",
+    "from_exported": "api.calls",
+    "from_graph": "api.calls",
+    "lower": "api.calls",
+    "open_program": "api.calls",
+    "partition": "api.calls",
     "Border": "partitions.plan",
     "Claimant": "partitions.claimant",
     "Verdict": "partitions.claimant",
@@ -104,24 +104,24 @@ _HOME = {
     "QuantizationPlace": "partitions.plan",
     "Refusal": "partitions.plan",
     "SplitLowered": "partitions.split_lowered",
-    "quantize": "calibration.quantize_program",
-    "QuantizedProgram": "calibration.quantized_program",
-    "sensitivity": "calibration.sensitivity",
-    "LayerSensitivity": "sensitivities",
-    "Mix": "sensitivities",
-    "Sensitivity": "sensitivities",
+    "quantize": "quantizing.quantize_program",
+    "QuantizedProgram": "quantizing.quantized_program",
+    "sensitivity": "quantizing.sensitivity",
+    "LayerSensitivity": "quantizing.sensitivities",
+    "Mix": "quantizing.sensitivities",
+    "Sensitivity": "quantizing.sensitivities",
     "compose_quantizers": "fx",
     "fold_norms": "fx",
     "wrap_quantizer": "fx",
-    "load": "archive",
-    "load_tosa": "tosa_file",
+    "load": "program.archive",
+    "load_tosa": "lowering.tosa_file",
     "load_pte": "pte.file",
     "kernel_list": "registration.listing",
-    "KernelList": "registration.kernels",
-    "Kernel": "registration.kernels",
-    "KernelUse": "registration.kernels",
-    "KernelVariant": "registration.kernels",
-    "BackendUse": "registration.kernels",
+    "KernelList": "pte.kernel_names",
+    "Kernel": "pte.kernel_names",
+    "KernelUse": "pte.kernel_names",
+    "KernelVariant": "pte.kernel_names",
+    "BackendUse": "pte.kernel_names",
     "PtePayload": "pte.method_writer",
     "save_pte": "pte.save",
     "PteFile": "pte.file",
@@ -136,35 +136,35 @@ _HOME = {
     "Scenario": "exporting.scenario",
     "StageCheck": "exporting.checks",
     "Recipe": "recipes.recipe",
-    "explain_quantization": "explanation",
-    "extract_io_quant": "extract_io",
-    "custom_samplers": "samplers",
-    "rgba": "samplers",
-    "rgba_pass": "samplers",
-    "IoQuant": "io_quant",
-    "PortQuant": "io_quant",
-    "FloatOperator": "explanation",
-    "QuantizationExplanation": "explanation",
-    "QuantizedValue": "explanation",
-    "ForeignOp": "foreign",
-    "QuantizedArray": "foreign",
-    "TensorSpec": "foreign",
-    "Pipeline": "pipeline",
-    "Pass": "pipeline",
-    "Step": "pipeline",
-    "Rewriter": "pipeline",
-    "Program": "program",
-    "Lowered": "lowered",
-    "CheckResult": "problems",
-    "Problem": "problems",
-    "Prepared": "prepared",
+    "explain_quantization": "quantizing.explanation",
+    "extract_io_quant": "fx.extract_io",
+    "custom_samplers": "lowering.samplers",
+    "rgba": "lowering.samplers",
+    "rgba_pass": "lowering.samplers",
+    "IoQuant": "ports.io_quant",
+    "PortQuant": "ports.io_quant",
+    "FloatOperator": "quantizing.explanation",
+    "QuantizationExplanation": "quantizing.explanation",
+    "QuantizedValue": "quantizing.explanation",
+    "ForeignOp": "ports.foreign",
+    "QuantizedArray": "ports.foreign",
+    "TensorSpec": "ports.foreign",
+    "Pipeline": "lowering.pipeline",
+    "Pass": "lowering.pipeline",
+    "Step": "lowering.pipeline",
+    "Rewriter": "lowering.pipeline",
+    "Program": "program.program",
+    "Lowered": "lowering.lowered",
+    "CheckResult": "base.problems",
+    "Problem": "base.problems",
+    "Prepared": "program.prepared",
     "MemoryArena": "memory.plan",
     "MemoryBuffer": "memory.plan",
     "MemoryComparison": "memory.plan",
     "MemoryPlan": "memory.plan",
-    "Nodes": "model_keys",
-    "NodeCall": "models",
-    "GraphCall": "models",
+    "Nodes": "program.model_keys",
+    "NodeCall": "program.models",
+    "GraphCall": "program.models",
     "Profile": "profiling.profile",
     "ProfileRun": "profiling.profile",
     "ProfileShare": "profiling.profile",
@@ -174,19 +174,19 @@ _HOME = {
     "MachinePeak": "profiling.peak",
     "LoweringProfile": "profiling.lowering",
     "LoweringStep": "profiling.lowering",
-    "Port": "ports",
-    "PortTensor": "ports",
-    "QParams": "quantization",
+    "Port": "ports.ports",
+    "PortTensor": "ports.ports",
+    "QParams": "base.quantization",
     "QConfig": "annotation.config",
     "Quantizer": "fx.annotations.quantizer",
-    "Comparison": "comparison",
-    "CompareRow": "comparison",
-    "Metrics": "comparison",
-    "ModelRow": "comparison",
+    "Comparison": "program.comparison",
+    "CompareRow": "program.comparison",
+    "Metrics": "program.comparison",
+    "ModelRow": "program.comparison",
     "Report": "report",
-    "ReadError": "reading",
-    "MissingFileError": "reading",
-    "WriteError": "writing",
+    "ReadError": "base.reading",
+    "MissingFileError": "base.reading",
+    "WriteError": "base.writing",
     "Graph": "_core",
     "Node": "_core",
     "Value": "_core",
@@ -345,7 +345,7 @@ def __getattr__(name: str) -> Any:
 
     if home is None:
         return import_module(f"tosaic.{name}")
-    from tosaic.extras import naming_extras
+    from tosaic.base.extras import naming_extras
 
     with naming_extras(f"tosaic.{name}"):
         found = globals()[name] = getattr(import_module(f"tosaic.{home}"), name)

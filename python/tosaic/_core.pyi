@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 from tosaic.annotation.call_graph import Call, GraphPort
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Slot, Spec
-from tosaic.quantization import QParams
+from tosaic.base.quantization import QParams
 
 __version__: str
 FORTIFY_SOURCE: int  # the level at which the C library checks sizes in this build; 0: not at all

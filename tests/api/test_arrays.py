@@ -231,7 +231,7 @@ def test_compare_accepts_images_of_uint8() -> None:
 
 @pytest.mark.parametrize("target", [FP, BOTH])
 def test_the_reference_model_computes_the_same_floats_for_images(target: str) -> None:
-    reference_model = pytest.importorskip("tosaic.reference_model")
+    reference_model = pytest.importorskip("tosaic.lowering.reference_model")
     pytest.importorskip("tosa_reference_model")
     lowered = tosaic.lower(export(prepared, torch.from_numpy(IMAGE)), target=target)
     run = reference_model.run_reference_model(lowered, IMAGE)

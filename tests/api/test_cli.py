@@ -409,7 +409,7 @@ def test_no_command_is_a_usage_error(capsys) -> None:
 
 
 def test_an_internal_error_has_its_own_exit_code(files, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("tosaic.api.program_of", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr("tosaic.api.calls.program_of", lambda *args, **kwargs: 1 / 0)
     code, _, err = run(capsys, "check", "model.pt2")
     assert code == 4
     assert "ZeroDivisionError" in err

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
-from tosaic.comparison import Metrics, worst
+from tosaic.program.comparison import Metrics, worst
 
 
 def test_torch_against_the_lowered_program(case) -> None:

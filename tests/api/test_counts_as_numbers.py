@@ -15,7 +15,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 TARGETS = {"int8": "TOSA-1.0+INT", "int16": "TOSA-1.0+INT+int16"}
 CONFIGS = {"int8": tosaic.QConfig.int8, "int16": tosaic.QConfig.int16x8}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tosaic
 from tosaic.cli import main
-from tosaic.demo import run_demo
+from tosaic.cli.demo import run_demo
 
 FLOATS = ("torch, float32", "float32, as exported", "float32, as TOSA", "float32, reference model")
 INTEGERS = ("int8, q/dq", "int8, integer arithmetic", "int8, as TOSA", "int8, reference model")
@@ -67,7 +67,7 @@ def test_it_writes_two_tosa_files_a_page_and_data(demo) -> None:
 
 
 def test_the_command_fails_when_a_check_fails(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("tosaic.demo._LEAST_ACCURACY", 1.01)
+    monkeypatch.setattr("tosaic.cli.demo._LEAST_ACCURACY", 1.01)
     assert main(["demo", "--out", str(tmp_path / "d")]) == 1
     assert capsys.readouterr().out.startswith("FAILED: handwritten digits")
     assert main(["demo", "--out", str(tmp_path / "d"), "--json"]) == 1

@@ -527,7 +527,7 @@ def test_a_custom_operator_that_writes_its_operand_is_not_sent_to_decompositions
 
 def test_the_reference_model_has_no_kernels_for_described_operators() -> None:
     pytest.importorskip("tosa_reference_model")
-    from tosaic.reference_model import run_reference_model
+    from tosaic.lowering.reference_model import run_reference_model
 
     lowered = tosaic.lower(exported(in_and_out), operators=[GATE])
     with pytest.raises(

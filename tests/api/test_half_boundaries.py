@@ -10,7 +10,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 

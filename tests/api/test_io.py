@@ -147,7 +147,7 @@ def test_an_input_quantized_with_two_sets_of_parameters_shows_both() -> None:
     (port,) = tosaic.from_exported(torch.export.export(Twice(), (torch.randn(4),))).inputs
     assert port.quantized == (X, Y)
     assert port.qparams is None
-    text = str(tosaic.ports.Io((port,), ()))
+    text = str(tosaic.ports.ports.Io((port,), ()))
     assert [line.split()[-3:] for line in text.splitlines()[-2:]] == [["i8", "0.02", "3"], ["i8", "0.5", "0"]]
 
 
@@ -173,7 +173,7 @@ graph @forward stage=exported {
     (port,) = tosaic.Program(graph, signature).inputs
     assert [tensor.name for tensor in port.tensors] == ["x", "x_1"]
     assert port.quantized == (X, Y)
-    assert "i8 (x_1)" in str(tosaic.ports.Io((port,), ()))
+    assert "i8 (x_1)" in str(tosaic.ports.ports.Io((port,), ()))
 
 
 def test_inputs_and_outputs_that_are_not_quantized_have_no_parameters(case) -> None:

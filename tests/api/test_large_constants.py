@@ -12,7 +12,7 @@ import tosaic
 from by_torchao import quantized_by_torchao
 from function_module import FunctionModule
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Calls = list[tuple[torch.Tensor, ...]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 
 def test_the_lowered_program_agrees_with_torch(case) -> None:

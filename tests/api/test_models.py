@@ -20,7 +20,7 @@ from api.copies import every_copy
 from api.numpy_models import INTEGER_MODELS, convolved, model_of_integers
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 
 class Cnn(nn.Module):

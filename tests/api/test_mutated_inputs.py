@@ -20,7 +20,7 @@ import tosaic
 from function_module import FunctionModule
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.cli import main
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,7 +18,7 @@ import tosaic
 from by_torchao import quantized_by_torchao
 from refusals import refusal
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 TARGETS = {"int8": "TOSA-1.0+INT", "int16x8": "TOSA-1.0+INT+int16"}
 Function = Callable[["WithMask", torch.Tensor, torch.Tensor], Any]

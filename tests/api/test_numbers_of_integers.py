@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import tosaic
 from by_torchao import quantized_by_torchao
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 TARGETS = {"int8": "TOSA-1.0+INT", "int16x8": "TOSA-1.0+INT+int16"}
 LEAST_DB = {"int8": 25.0, "int16x8": 40.0}

@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-import tosaic.demo
+import tosaic.cli.demo
 import tosaic.fx
-import tosaic.layout
-import tosaic.reference_model
+import tosaic.lowering.layout
+import tosaic.lowering.reference_model
 import tosaic.report
 import tosaic.testing
 from torch import nn
-from tosaic import api, sources
+from tosaic.api import calls as api
+from tosaic.base.options import OPTIONS, checked
 from tosaic.cli import main
-from tosaic.options import OPTIONS, checked
+from tosaic.opening import sources
 
 
 class Odd:
@@ -131,10 +132,13 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.fx.wrap_quantizer, {"inner": tosaic.fx.compose_quantizers([]), "rules": []}),
         Public(tosaic.fx.compose_quantizers, {"quantizers": []}),
         Public(tosaic.fx.fold_norms, {"model": module}),
-        Public(tosaic.layout.layout_of, {"graph": program.graph}),
+        Public(tosaic.lowering.layout.layout_of, {"graph": program.graph}),
         Public(tosaic.testing.assert_matches, {"actual": lowered, "expected": exported, **x}),
         Public(tosaic.testing.assert_lowers, {"program": exported}),
-        Public(tosaic.reference_model.run_reference_model, {"lowered": lowered, "x": np.ones(2, np.float32)}),
+        Public(
+            tosaic.lowering.reference_model.run_reference_model,
+            {"lowered": lowered, "x": np.ones(2, np.float32)},
+        ),
     ]
     return {public.name: public for public in every}
 
@@ -252,10 +256,10 @@ def public_functions() -> Iterator[str]:
     modules = [
         tosaic,
         tosaic.fx,
-        tosaic.layout,
+        tosaic.lowering.layout,
         tosaic.testing,
-        tosaic.reference_model,
-        tosaic.demo,
+        tosaic.lowering.reference_model,
+        tosaic.cli.demo,
         tosaic.report,
     ]
     seen = set()
@@ -272,21 +276,21 @@ def public_functions() -> Iterator[str]:
 
 # Functions without options of their own: they accept results of this package, calls, or one structure.
 WITHOUT_OPTIONS = {
-    "tosaic.runnable.Runnable",
-    "tosaic.models.NodeCall",  # these three: tests/api/test_models.py
-    "tosaic.models.GraphCall",
-    "tosaic.prepared.Prepared",
-    "tosaic.layout.objective_of",  # returns its argument, which the core checks
-    "tosaic.reference_model.from_file",
-    "tosaic.reference_model.to_file",
+    "tosaic.program.runnable.Runnable",
+    "tosaic.program.models.NodeCall",  # these three: tests/api/test_models.py
+    "tosaic.program.models.GraphCall",
+    "tosaic.program.prepared.Prepared",
+    "tosaic.lowering.layout.objective_of",  # returns its argument, which the core checks
+    "tosaic.lowering.reference_model.from_file",
+    "tosaic.lowering.reference_model.to_file",
     "tosaic.report.annotation.describe_annotation",
     "tosaic.report.bars.bar_chart",  # tests/api/test_report.py
-    "tosaic.demo.run_demo",  # trains a network; tested below
-    "tosaic.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
-    "tosaic.io_quant.IoQuant",  # tests/fx/test_io_quant.py
-    "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
-    "tosaic.pipeline.Pipeline",
-    "tosaic.pipeline.Rewriter",
+    "tosaic.cli.demo.run_demo",  # trains a network; tested below
+    "tosaic.quantizing.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
+    "tosaic.ports.io_quant.IoQuant",  # tests/fx/test_io_quant.py
+    "tosaic.lowering.pipeline.Pass",  # these three: tests/api/test_pipelines.py
+    "tosaic.lowering.pipeline.Pipeline",
+    "tosaic.lowering.pipeline.Rewriter",
     "tosaic.partitions.claimant.Claimant",  # these: tests/partitions
     "tosaic.partitions.plan.PartitionPlan",
     "tosaic.partitions.split_lowered.SplitLowered",
@@ -301,12 +305,12 @@ WITHOUT_OPTIONS = {
     "tosaic.exporting.scenario.Scenario",
     "tosaic.exporting.scenario.load_scenario",
     "tosaic.recipes.recipe.Recipe",
-    "tosaic.registration.kernels.KernelList",  # these: tests/registration
-    "tosaic.registration.kernels.Kernel",
+    "tosaic.pte.kernel_names.KernelList",  # these: tests/registration
+    "tosaic.pte.kernel_names.Kernel",
     "tosaic.registration.listing.kernel_list",
-    "tosaic.samplers.custom_samplers",  # these three: tests/grid_sampler
-    "tosaic.samplers.rgba",
-    "tosaic.samplers.rgba_pass",
+    "tosaic.lowering.samplers.custom_samplers",  # these three: tests/grid_sampler
+    "tosaic.lowering.samplers.rgba",
+    "tosaic.lowering.samplers.rgba_pass",
     "tosaic.annotation.config.QConfig",  # these two: tests/fx/annotations/test_quantizer.py
     "tosaic.fx.annotations.quantizer.Quantizer",
 }
@@ -324,9 +328,9 @@ def test_every_public_function_is_tested_here(publics) -> None:
             function = getattr(function, part)
         options = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
         if owner in (
-            "tosaic.signature.Signature",
-            "tosaic.signature.Tree",
-            "tosaic.quantization.QParams",
+            "tosaic.ports.signature.Signature",
+            "tosaic.ports.signature.Tree",
+            "tosaic.base.quantization.QParams",
         ):
             continue  # structures: their functions accept values and arrays
         if options and not name.endswith((".of", ".from_parts", ".worst_of")):
@@ -486,7 +490,7 @@ def test_bind_is_refused_for_a_program_without_symbolic_dimensions(dynamic, tmp_
 
 
 def test_numpy_numbers_become_python_numbers(publics) -> None:
-    compare = publics["tosaic.api.compare"]
+    compare = publics["tosaic.api.calls.compare"]
     result = compare.call(**compare.arguments, threshold_db=np.float32(12.5), local=np.True_)
     assert type(result.threshold_db) is float
     assert '"threshold_db": 12.5' in result.report().json
@@ -495,7 +499,7 @@ def test_numpy_numbers_become_python_numbers(publics) -> None:
 @pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400)], ids=["large", "low", "fraction"])
 def test_numbers_beyond_any_float_are_refused_as_such(publics, value: Any) -> None:
     for name, option in (
-        ("tosaic.api.compare", "threshold_db"),
+        ("tosaic.api.calls.compare", "threshold_db"),
         ("tosaic.testing.matching.assert_matches", "max_abs"),
         ("tosaic.testing.matching.assert_matches", "max_ulp"),
     ):
@@ -523,7 +527,7 @@ def test_sizes_that_are_computed_from_bound_ones_have_to_fit_64_bits() -> None:
 
 
 def test_messages_say_option_expectation_and_value(publics) -> None:
-    lower = publics["tosaic.api.lower"]
+    lower = publics["tosaic.api.calls.lower"]
     for option, value, text in (
         (
             "target",
@@ -548,7 +552,7 @@ def test_messages_say_option_expectation_and_value(publics) -> None:
     ):
         tosaic.lower(**lower.arguments).at("tosca")
     with pytest.raises(tosaic.InvalidGraph, match=r"^\[run_demo\] unknown value of 'out': expected a path"):
-        tosaic.demo.run_demo(None)
+        tosaic.cli.demo.run_demo(None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import tosaic
-from tosaic.extras import missing_extra
+from tosaic.base.extras import missing_extra
 
 
 def python(code: str) -> str:

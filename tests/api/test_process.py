@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import tosaic
-from tosaic.process import collection_paused, output_captured, setting_changed
+from tosaic.base.process import collection_paused, output_captured, setting_changed
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ def opened(file: str, folder: Path, absent: Sequence[str] = ()) -> str:
 def opened_by_torch(file: str, folder: Path, absent: Sequence[str] = ()) -> str:
     """Returns what opening prints if torch's loader reads the file, as `tosaic.compare` does."""
     code = OPEN.format(file=file, absent=tuple(absent)).replace("open_program", "load_exported")
-    code = code.replace("from tosaic import", "from tosaic.sources import")
+    code = code.replace("from tosaic import", "from tosaic.opening.sources import")
     return fresh(code, folder).stdout.strip()
 
 

@@ -12,8 +12,8 @@ import tosaic
 from torch import nn
 from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from tosaic.accuracy import Gptq, SmoothQuant
 from tosaic.annotation import Edge, Inputs, MovingAverage, Output
+from tosaic.calibration.accuracy import Gptq, SmoothQuant
 
 MINMAX = tosaic.QConfig.int8(observer="minmax")
 QUANTIZE = torch.ops.quantized_decomposed.quantize_per_tensor.default

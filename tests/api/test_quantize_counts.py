@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import tosaic
 from by_torchao import quantized_by_torchao
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 TARGET = "TOSA-1.0+INT"
 LEAST_DB = 25.0

@@ -13,7 +13,7 @@ from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic import QConfig
 from tosaic.annotation import Output, Outputs
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
 MASKED = (

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from tosaic.samples import load_arrays
+from tosaic.program.samples import load_arrays
 
 READERS: dict[str, Callable[[str], Any]] = {
     "load": tosaic.load,

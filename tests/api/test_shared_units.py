@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import torch.utils._pytree as pytree  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
-from tosaic.reference_model import run_reference_model  # noqa: E402
+from tosaic.lowering.reference_model import run_reference_model  # noqa: E402
 
 LARGEST = 3.4028234663852886e38
 MASKED: dict[str, Callable[..., Any]] = {

@@ -17,7 +17,7 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from torch import nn
 from tosaic.cli import main
-from tosaic.sidecar import sidecar_path
+from tosaic.lowering.sidecar import sidecar_path
 
 Q = torch.ops.quantized_decomposed
 INT8, UINT8 = (-128, 127, torch.int8), (0, 255, torch.uint8)
@@ -415,11 +415,11 @@ def test_states_that_a_sidecar_could_not_be_read_with_are_not_written(
     """The reader refuses more than 4 GiB of states: such a file was written, and nobody could open it."""
     lowered = tosaic.lower(torch.export.export(Counter(), (torch.ones(4),)), target="TOSA-1.0+FP+variable")
     (size,) = (port.initial.array.nbytes for port in lowered.graph.inputs if port.initial is not None)
-    monkeypatch.setattr("tosaic.sidecar._MOST_BYTES", size)
+    monkeypatch.setattr("tosaic.lowering.sidecar._MOST_BYTES", size)
     lowered.save(tmp_path / "m.tosa", sidecar=True)
     tosaic.load_tosa(tmp_path / "m.tosa")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr("tosaic.sidecar._MOST_BYTES", size - 1)
+    monkeypatch.setattr("tosaic.lowering.sidecar._MOST_BYTES", size - 1)
     message = rf"too large for a sidecar: expected at most {size - 1} bytes in all, got {size} bytes"
     with pytest.raises(tosaic.InvalidGraph, match=message):
         lowered.save(tmp_path / "m.tosa", sidecar=True)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from tosaic.signature import Tree
+from tosaic.ports.signature import Tree
 
 Point = namedtuple("Point", ["u", "v"])
 

@@ -18,7 +18,7 @@ import tosaic  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.granularity import PerAxis, PerGroup, PerTensor  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
-from tosaic.reference_model import run_reference_model  # noqa: E402
+from tosaic.lowering.reference_model import run_reference_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torchao and torch.export about themselves
 FP, BOTH = "TOSA-1.0+FP", "TOSA-1.0+FP+INT"

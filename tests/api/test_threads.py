@@ -15,7 +15,7 @@ import torch
 import tosaic
 from models.zoo import build
 from torch import nn
-from tosaic import threads
+from tosaic.base import threads
 from tosaic.cli import main
 
 THREADS = (2, 3, 8)

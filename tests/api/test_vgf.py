@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import tosaic
-from tosaic import vgf_graph
+from tosaic.devices import vgf_graph
 
 
 class Small(torch.nn.Module):

@@ -28,7 +28,7 @@ import tosaic
 from api.weight_ways import NETWORKS, WAYS
 from torch import nn
 from tosaic import _core
-from tosaic.api import open_program
+from tosaic.api.calls import open_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SCRIPT = Path(__file__).with_name("weight_ways.py")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import tosaic
+from tosaic.base.writing import whole_file
 from tosaic.cli import main
-from tosaic.writing import whole_file
 
 PACKAGE = Path(tosaic.__file__).parent
 
@@ -261,7 +261,7 @@ def test_only_one_module_writes_files() -> None:
         if path.name != "writing.py"
     }
     assert found == {
-        "archive.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # into a file of writing.py
+        "program/archive.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # a file of writing.py
         "fx/libraries.py: zipfile.ZipFile(made, 'w', zipfile.ZIP_STORED)",  # into memory
         "fx/stranger_files.py: zipfile.ZipFile(segments, 'w', zipfile.ZIP_STORED)",  # into memory
     }

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
 from torch import nn
-from tosaic.arrays import as_array
+from tosaic.base.arrays import as_array
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.randn(2, 3, 8, 6)

@@ -22,7 +22,7 @@ import tosaic
 from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.quantize import converted
 from models.zoo import build
-from tosaic.reference_model import ReferenceRun, run_reference_model
+from tosaic.lowering.reference_model import ReferenceRun, run_reference_model
 
 NETWORKS = ("mobilenet_v2",)
 LEAST_RATIO = 50.0

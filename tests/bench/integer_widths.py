@@ -27,7 +27,7 @@ from bench.page import Measured, Section, in_turns, milliseconds, options_of
 from markdown_table import markdown_table
 from models.zoo import build, quiet
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
 MOST = 2.5

@@ -51,7 +51,7 @@ def test_a_memory_error_while_a_file_is_read_stays_one(
     np.savez(tmp_path / "x.npz", input=X)
     torch.export.save(exported, tmp_path / "m.pt2")
     with monkeypatch.context() as patched:
-        patched.setattr("tosaic.archive._read_array", exhausted)
+        patched.setattr("tosaic.program.archive._read_array", exhausted)
         with pytest.raises(MemoryError):
             tosaic.load(tmp_path / "m.tosaic")
         assert main(["inspect", str(tmp_path / "m.tosaic")]) == 2

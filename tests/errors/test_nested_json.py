@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import tosaic
+from tosaic.base.json_text import DEEPEST, parsed_json
 from tosaic.cli import main
-from tosaic.json_text import DEEPEST, parsed_json
 
 DEEP = 100_000
 

@@ -654,7 +654,7 @@ def test_reading_a_file_imports_no_module_of_the_working_folder(
     path = written(entries, tmp_path / "evil.pt2", change, marker)
     (tmp_path / "fbgemm_gpu.py").write_text(touch(marker))
     (tmp_path / "fbgemm.py").write_text(touch(marker))
-    code = f"import tosaic.sources; tosaic.sources.load_exported({str(path)!r})"
+    code = f"import tosaic.opening.sources; tosaic.opening.sources.load_exported({str(path)!r})"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

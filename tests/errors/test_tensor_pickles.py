@@ -259,7 +259,7 @@ def test_sample_inputs_that_are_such_a_pickle_are_left_out(entries: Entries, tmp
         path = written(tmp_path / f"{number}.pt2", {**entries, "data/sample_inputs/model.pt": data})
         assert len(tosaic.open_program(path).inputs) == 1, kind
         with contextlib.suppress(tosaic.Error):
-            tosaic.sources.load_exported(path)
+            tosaic.opening.sources.load_exported(path)
         with pytest.raises(tosaic.InvalidGraph, match="has no example inputs"):
             tosaic.export_model(path, recipe="tosa-int8", verbose=0)
 

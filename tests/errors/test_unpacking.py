@@ -16,7 +16,7 @@ import torch
 import tosaic
 from api.conftest import Counter
 from tosaic.cli import main
-from tosaic.samples import load_arrays
+from tosaic.program.samples import load_arrays
 
 GIB = 1 << 30
 

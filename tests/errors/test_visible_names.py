@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from tosaic.base.visible import one_line, visible
 from tosaic.cli import main
-from tosaic.visible import one_line, visible
 
 EVIL = "\x1b[31mn\x07\x9b2J\u202e<b>\nFORGED: yes"
 ACTING = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2028, 0x200F]))
@@ -200,12 +200,12 @@ def test_no_report_has_what_acts(program: Any, files: dict[str, str]) -> None:
 
 def parts_of_reports() -> list[Any]:
     """Objects inside of results, with texts of their own, and recipes of strangers."""
-    from tosaic.collapsed_operands import CollapsedOperand
+    from tosaic.calibration.collapsed_operands import CollapsedOperand
+    from tosaic.calibration.saturated_biases import SaturatedBias
     from tosaic.exporting.scenario import Scenario, ScenarioPort
-    from tosaic.layout import Demand
+    from tosaic.lowering.layout import Demand
     from tosaic.pte.payloads import Place
     from tosaic.recipes import Difference, Recipe
-    from tosaic.saturated_biases import SaturatedBias
 
     port = ScenarioPort(EVIL, "f32", (1,), (0,), EVIL)
     return [

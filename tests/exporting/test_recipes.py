@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tosaic
 from tosaic import recipes
-from tosaic.accuracy import Gptq
 from tosaic.annotation import Clear, Fix, Inputs, MinMax, Operator, Outputs, Select, q_format
+from tosaic.calibration.accuracy import Gptq
 from tosaic.recipes import PassChange, Recipe, Stage
 
 Q7, Q15 = q_format("Q0.7"), q_format("Q0.15")

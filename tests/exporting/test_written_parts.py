@@ -12,8 +12,8 @@ import tosaic
 
 torch = pytest.importorskip("torch")
 
+from tosaic.lowering.reference_model import run_reference_model  # noqa: E402
 from tosaic.pt2.program import read_pt2  # noqa: E402
-from tosaic.reference_model import run_reference_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 nn = torch.nn

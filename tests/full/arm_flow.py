@@ -29,7 +29,7 @@ from models.integers import signal_to_noise
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "arm_flow"
 PAGE = ROOT / "docs" / "arm_flow.md"

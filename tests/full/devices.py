@@ -28,8 +28,8 @@ import tosaic
 from models.quantize import converted
 from models.results import ROOT
 from models.zoo import NETWORKS, build
-from tosaic.device_compilers import compile_vgf
-from tosaic.vgf_graph import run_vgf, tool
+from tosaic.devices.device_compilers import compile_vgf
+from tosaic.devices.vgf_graph import run_vgf, tool
 
 PAGE = ROOT / "docs" / "devices.md"
 COMPILED = ("mobilenet_v2", "resnet18", "ds_cnn")
@@ -42,8 +42,8 @@ _HEAD = """# Int8 networks on Vela and Vulkan
 
 {date}; tosaic {version}. The networks are those of `tests/models/zoo.py`. Arm's TOSAQuantizer quantizes each
 of them from {calibration} samples, and tosaic lowers it to TOSA-1.0+INT with int8 inputs and outputs. The
-VGF converter accepts the `.tosa` file, and the VGF runs on Vulkan (`python/tosaic/vgf_graph.py`) on another
-sample. No element may differ from our result at stage tosa. Vela 5.2.0 compiles {compiled} for
+VGF converter accepts the `.tosa` file, and the VGF runs on Vulkan (`python/tosaic/devices/vgf_graph.py`) on
+another sample. No element may differ from our result at stage tosa. Vela 5.2.0 compiles {compiled} for
 {accelerators}; column *Vela* has the exit codes. The VGF files of these networks run on {samples} samples, on
 an input that holds only the least integer, and on one that holds only the greatest.
 

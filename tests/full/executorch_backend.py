@@ -33,9 +33,9 @@ from models.results import ROOT, measured_with
 from models.tosaic_delegates import delegates_in_file, file_of, lower, modules_of, program_made, run
 from models.zoo import build, one_thread, quiet
 from tosaic import Claimant
+from tosaic.devices.vela_stream import unpack_vela
+from tosaic.devices.vgf_graph import run_vgf, runs_vgf
 from tosaic.executorch import TosaicPartitioner, run_payloads
-from tosaic.vela_stream import unpack_vela
-from tosaic.vgf_graph import run_vgf, runs_vgf
 
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "deit_tiny")
 CLAIMANTS = ("TOSA-1.0+INT", "vgf", "ethos-u55-128", "ethos-u85-256", "TOSA-1.0+FP")

@@ -35,7 +35,7 @@ from grid_sampler.test_floats import exported as exported_floats
 from grid_sampler.test_integers import by_kernel, lowered
 from markdown_table import markdown_table
 from models.results import ROOT
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 PAGE = ROOT / "docs" / "grid_sampler_table.md"
 KINDS = ("float", "int8, int16 grid", "int8, int8 grid", "volumes")

@@ -35,7 +35,7 @@ from models.planning import plan_us
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "own_quantizer"
 PAGE = ROOT / "docs" / "quantizer.md"

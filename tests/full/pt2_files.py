@@ -27,7 +27,7 @@ from markdown_table import markdown_table
 from models.quantize import converted
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
-from tosaic.sources import load_exported
+from tosaic.opening.sources import load_exported
 
 NAMES = (*NETWORKS, *MORE)
 _FOREIGN = ("xnnpack", "arm")  # quantizers of other projects

@@ -39,10 +39,10 @@ from models.wrapped import lower as lower_with
 from models.zoo import build, one_thread, quiet
 from pte.calls import run_in_executorch
 from tosaic import Claimant, _core
+from tosaic.devices.vgf_graph import runs_vgf
 from tosaic.executorch import TosaicPartitioner
 from tosaic.pte.file import PteFile
 from tosaic.pte.payloads import is_tosa
-from tosaic.vgf_graph import runs_vgf
 
 NETWORKS = ("ds_cnn", "mobilenet_v2", "resnet18", "deit_tiny")
 RESULTS = ROOT / "build" / "full" / "pte_files"

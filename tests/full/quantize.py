@@ -32,7 +32,7 @@ from models.results import ROOT, in_shard, measured_with, parser_of, recorded, s
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Fixed, Observed, Plan
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "quantize"
 PAGE = ROOT / "docs" / "quantize_networks.md"

@@ -27,7 +27,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import tosaic
 from models.results import ROOT, in_shard, parser_of, store, stored
 from partitions.device_cases import CASES, DeviceCase, exported
-from tosaic.vgf_graph import tool
+from tosaic.devices.vgf_graph import tool
 
 RESULTS = ROOT / "build" / "full" / "support_tables"
 PAGE = ROOT / "docs" / "support_tables.md"

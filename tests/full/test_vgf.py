@@ -72,7 +72,7 @@ def test_two_threads_run_one_payload() -> None:
 
 def test_a_vgf_payload_of_another_delegate_is_refused() -> None:
     """The payload is that of a program with another input."""
-    from tosaic.device_compilers import compile_vgf
+    from tosaic.devices.device_compilers import compile_vgf
 
     example = made_by_tosaic("vgf")
     file = _core.read_pte(example.data)

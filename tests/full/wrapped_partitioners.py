@@ -45,8 +45,8 @@ from models.wrapped import (
     without_lost_activations,
 )
 from models.zoo import build, one_thread, quiet
+from tosaic.devices.vgf_graph import run_vgf, runs_vgf
 from tosaic.executorch import wrap_partitioner
-from tosaic.vgf_graph import run_vgf, runs_vgf
 
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "unet", "deit_tiny_small")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"

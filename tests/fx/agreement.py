@@ -14,7 +14,7 @@ import tosaic
 from function_module import FunctionModule
 from torch.utils._pytree import tree_leaves
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 TARGETS = ("TOSA-1.0+FP", "TOSA-1.0+FP+INT")
 

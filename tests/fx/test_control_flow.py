@@ -13,7 +13,7 @@ import tosaic
 from function_module import FunctionModule
 from fx.exporting import exported, ops
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

@@ -13,7 +13,7 @@ from fx.exporting import exported, imported, ops
 from torch import fft
 from torch import view_as_complex as pair
 from torch import view_as_real as parts
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

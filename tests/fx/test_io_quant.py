@@ -33,7 +33,7 @@ from fx.io_cases import (
 )
 from torch import nn
 from tosaic import IoQuant, QParams
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("FutureWarning", "DeprecationWarning")

@@ -19,7 +19,7 @@ from fx.exporting import exported
 from models import zoo
 from models.quantize import converted
 from torch import nn
-from tosaic.dim_order import has_order
+from tosaic.base.dim_order import has_order
 from tosaic.fx import AppliedLayout, Conversion, Convert, apply_layout
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread_without_traces")]

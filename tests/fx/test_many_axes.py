@@ -15,7 +15,7 @@ from fx.agreement import assert_agrees
 from fx.exporting import exported
 from refusals import refusal
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 

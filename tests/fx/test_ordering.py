@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 NAN, INF = float("nan"), float("inf")
 ROWS = torch.tensor([[0.5, -1.0, 3.0, 0.25, -2.5, 7.0], [NAN, 1.0, -INF, INF, 2.0, -0.0]])

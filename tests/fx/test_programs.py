@@ -71,7 +71,7 @@ def test_other_arguments_are_refused(nested: Any, args: Any, kwargs: Any, messag
 
 def test_a_signature_needs_no_torch() -> None:
     code = (
-        "import sys; from tosaic.signature import Tree;"
+        "import sys; from tosaic.ports.signature import Tree;"
         "t = Tree('dict', (Tree('leaf'), Tree('none')), ('a', 'b'));"
         "assert t.flatten({'b': None, 'a': 1}) == [1] and t.unflatten([2]) == {'a': 2, 'b': None};"
         "assert 'torch' not in sys.modules"

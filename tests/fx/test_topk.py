@@ -14,7 +14,7 @@ import torch
 import tosaic
 from function_module import FunctionModule
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 INF, NAN = float("inf"), float("nan")

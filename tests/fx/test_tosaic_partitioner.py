@@ -373,7 +373,7 @@ def test_ids_and_payloads_survive_the_file(claimant: str, runtime: str) -> None:
 
 def test_a_stream_is_packed_as_arms_backend_packs_it(tmp_path: Any) -> None:
     from executorch.backends.arm.arm_vela import vela_compile
-    from tosaic.vela_stream import unpack_vela
+    from tosaic.devices.vela_stream import unpack_vela
 
     manager = lower(quantized("residual"), [TosaicPartitioner("ethos-u85-256")])
     for module in modules_of(manager):

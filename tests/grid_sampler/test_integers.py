@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from grid_sampler.cases import (
     COMBINATIONS,

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from grid_sampler.cases import (
     GRID8,

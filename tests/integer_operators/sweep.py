@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import tosaic
 from function_module import FunctionModule
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 __all__ = ["CASES", "DTYPES", "TARGETS", "Case", "Outcome", "cells", "check"]
 

@@ -21,7 +21,7 @@ import torch
 import tosaic
 from torch import nn
 from torch.utils import _pytree as pytree
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from layers.table import FUNCTIONS, MODULES, NO_LAYERS, Layer
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.dim_order import channels_last
+from tosaic.base.dim_order import channels_last
 
 __all__ = ["NODES", "random_graph"]
 

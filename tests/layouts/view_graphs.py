@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from tosaic import _core
-from tosaic.dim_order import channels_last
+from tosaic.base.dim_order import channels_last
 
 __all__ = ["NODES", "random_view_graph"]
 

@@ -16,7 +16,7 @@ import torch
 import tosaic
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from tosaic import _core
-from tosaic.compare_programs import fit_to_ports
+from tosaic.comparing.compare_programs import fit_to_ports
 from tosaic.executorch import run_payloads
 
 from models.zoo import quiet

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.compare_programs import fit_to_ports
-from tosaic.reference_model import run_reference_model, to_file
+from tosaic.comparing.compare_programs import fit_to_ports
+from tosaic.lowering.reference_model import run_reference_model, to_file
 
 from models import quantize
 from models.delegates import (

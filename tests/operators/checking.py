@@ -62,7 +62,7 @@ import numpy as np
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from operators.names import overload
 from operators.values import FLOATS, TORCH, Case, T, call, tensors_of

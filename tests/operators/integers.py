@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from operators.grid import Grid
 from operators.table import ROWS

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from tosaic.dim_order import channels_last
+from tosaic.base.dim_order import channels_last
 
 from operators.checking import Row, add_rows
 from operators.draw import (

@@ -25,7 +25,7 @@ from random_graphs.checking import expected_outputs
 from random_graphs.generate import generate
 from random_graphs.quantized import differing
 from tosaic import _core
-from tosaic.dtypes import BITS, is_float
+from tosaic.base.dtypes import BITS, is_float
 
 from partitions.random_programs import RandomProgram, calls_of_nodes, decides, random_program
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import tosaic
 from tosa_files.mutating import mutate
-from tosaic.dtypes import NUMPY
+from tosaic.base.dtypes import NUMPY
 from tosaic.pt2.program import read_pt2
 
 from pt2.modules import MODULES, saved

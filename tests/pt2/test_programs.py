@@ -16,10 +16,10 @@ import torch
 import tosaic
 from torch import nn
 from tosaic import _core, fx
+from tosaic.opening.sources import load_exported
 from tosaic.pt2.archive import Archive
 from tosaic.pt2.nodes import nodes_of
 from tosaic.pt2.program import read_pt2
-from tosaic.sources import load_exported
 
 from pt2.modules import MODULES, Case, Pair, saved
 

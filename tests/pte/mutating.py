@@ -18,7 +18,7 @@ import numpy as np
 import tosaic
 from tosa_files.mutating import mutate
 from tosaic import _core
-from tosaic.dtypes import NUMPY
+from tosaic.base.dtypes import NUMPY
 from tosaic.pte.file import PteFile
 
 from pte.examples import EXAMPLES, made_by_tosaic, make

@@ -18,7 +18,7 @@ import tosaic  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.functional import grid_sample  # noqa: E402
 from tosaic.annotation import Fixed, Inputs, Operator, Outputs  # noqa: E402
-from tosaic.arrays import in_memory_order  # noqa: E402
+from tosaic.base.arrays import in_memory_order  # noqa: E402
 
 from pte.calls import run_in_executorch  # noqa: E402
 

@@ -18,12 +18,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
 import tosaic  # noqa: E402
-from tosaic import _core, vgf_graph  # noqa: E402
+from tosaic import _core  # noqa: E402
 from tosaic.cli import main  # noqa: E402
+from tosaic.devices import vgf_graph  # noqa: E402
+from tosaic.devices.vela_stream import unpack_vela  # noqa: E402
 from tosaic.pte.delegate_calls import TensorForm, VgfCall  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.payloads import Place  # noqa: E402
-from tosaic.vela_stream import unpack_vela  # noqa: E402
 
 from pte.examples import flattened, made_by_tosaic, make  # noqa: E402
 
@@ -239,7 +240,7 @@ def test_an_error_inside_of_a_payload_names_the_delegate(monkeypatch: Any) -> No
     def refuse(*_: Any) -> Any:
         raise _core.make_error(tosaic.UnsupportedOp, where="prepare", what="no kernels for CUSTOM operators")
 
-    monkeypatch.setattr("tosaic.reference_graph.model_of_graph", refuse)
+    monkeypatch.setattr("tosaic.program.reference_graph.model_of_graph", refuse)
     message = r"delegate 0 \('TOSABackend'\) of method 'forward': no kernels for CUSTOM"
     with pytest.raises(tosaic.UnsupportedOp, match=message):
         file.prepare(on="reference").run(*example.inputs)

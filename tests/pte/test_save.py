@@ -20,7 +20,7 @@ from function_module import FunctionModule  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from tosaic import _core  # noqa: E402
-from tosaic.payload_kinds import kind_of  # noqa: E402
+from tosaic.partitions.payload_kinds import kind_of  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.file_writer import FileWriter  # noqa: E402
 from tosaic.pte.method_writer import MethodWriter, PtePayload  # noqa: E402

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import from_file, run_reference_model, to_file
+from tosaic.lowering.reference_model import from_file, run_reference_model, to_file
 
 from random_graphs.programs import F32, F64, NEAR, RandomProgram, evaluate
 

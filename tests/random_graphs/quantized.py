@@ -17,7 +17,7 @@ import torch
 import tosaic
 from operators.grid import Grid
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from random_graphs.generate import generate
 

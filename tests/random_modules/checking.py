@@ -36,7 +36,7 @@ import torch
 import tosaic
 from random_graphs.checking import Expected
 from random_graphs.quantized import differing
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 from random_modules.need import RETURNED, returns
 from random_modules.programs import ModuleValues, RandomModule, evaluated

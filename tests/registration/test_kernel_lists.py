@@ -25,7 +25,7 @@ from pte.calls import portable_file  # noqa: E402
 from pte.examples import EXAMPLES, make  # noqa: E402
 from torch import nn  # noqa: E402
 from torchgen.selective_build.selector import SelectiveBuilder  # noqa: E402
-from tosaic.registration.kernels import KernelUse, KernelVariant  # noqa: E402
+from tosaic.pte.kernel_names import KernelUse, KernelVariant  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
@@ -144,8 +144,8 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
     def refuse(*_: Any) -> bytes:
         raise AssertionError("Vela was called")
 
-    monkeypatch.setattr("tosaic.payload_kinds.compile_with_vela", refuse)
-    monkeypatch.setattr("tosaic.payload_kinds.require_tool", refuse)
+    monkeypatch.setattr("tosaic.partitions.payload_kinds.compile_with_vela", refuse)
+    monkeypatch.setattr("tosaic.partitions.payload_kinds.require_tool", refuse)
     kernels = tosaic.kernel_list(split)
     assert kernels.backends == ("EthosUBackend",)
     assert "aten::sigmoid.out" in kernels

@@ -13,7 +13,7 @@ from models.delegates import delegates_of, lower_with_executorch, run_file_on_re
 from models.quantize import converted
 from tosa_files.mutating import FILES, TEXTS, damaged, damaged_archive, damaged_text, drive, drive_text
 from tosaic import _core
-from tosaic.api import open_program
+from tosaic.api.calls import open_program
 
 SEEDS = 40
 CHANNELS = 12  # more than the bytes of a padded constant of one element

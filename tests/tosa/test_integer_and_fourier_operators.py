@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 EVERYTHING = "TOSA-1.0+INT+FP+int16+fft+doubleround+inexactround"
 NUMPY = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32}

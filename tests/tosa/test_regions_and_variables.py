@@ -9,7 +9,7 @@ import pytest
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 BRANCHES = """tosaic 1
 graph @forward stage=tosa {

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import tosaic
 from tosaic import _core
-from tosaic.api import open_program
+from tosaic.api.calls import open_program
 
 __all__ = [
     "FILES",

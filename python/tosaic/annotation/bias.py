@@ -23,8 +23,8 @@ import numpy as np
 
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot, integers_of
-from tosaic.arrays import channel_axis
-from tosaic.quantization import QParams
+from tosaic.base.arrays import channel_axis
+from tosaic.base.quantization import QParams
 
 __all__ = [
     "LARGEST_BIAS",

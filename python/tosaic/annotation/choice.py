@@ -21,7 +21,7 @@ from tosaic.annotation.observers import (
 )
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
-from tosaic.dtypes import OF_TORCH
+from tosaic.base.dtypes import OF_TORCH
 
 __all__ = ["choose_observers", "planner_fields"]
 

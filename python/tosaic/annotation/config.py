@@ -17,7 +17,7 @@ from tosaic.annotation.observers import (
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
-from tosaic.options import shown, whole_number
+from tosaic.base.options import shown, whole_number
 
 __all__ = ["Precision", "QConfig"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.base.options import shown
 
 __all__ = [
     "ByUse",

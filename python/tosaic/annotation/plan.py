@@ -12,7 +12,7 @@ from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.observers import meets_scores
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import UNSET, Edge, Short, Slot, Spec
-from tosaic.exception_notes import add_note
+from tosaic.base.exception_notes import add_note
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from tosaic.annotation.crowded import HIDING_REMEDY
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Slot, Spec
-from tosaic.dtypes import is_float
-from tosaic.reportable import Reportable
+from tosaic.base.dtypes import is_float
+from tosaic.base.reportable import Reportable
 
 __all__ = [
     "FloatTensor",

@@ -20,7 +20,7 @@ from tosaic import _core
 from tosaic.annotation.plan import CoreRule, Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import UNSET, Fixed, Slot, Spec, Unset
-from tosaic.options import shown
+from tosaic.base.options import shown
 
 __all__ = [
     "Clear",

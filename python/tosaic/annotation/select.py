@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Short
-from tosaic.options import shown
+from tosaic.base.options import shown
 
 __all__ = ["Select"]
 

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.annotation.observers import Observer
-from tosaic.dtypes import BITS, TORCH
-from tosaic.options import shown, whole_number
+from tosaic.base.dtypes import BITS, TORCH
+from tosaic.base.options import shown, whole_number
 
 __all__ = [
     "FLOAT",

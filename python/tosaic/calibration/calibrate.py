@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.threads import batch_threads
 from tosaic.calibration import worker
 from tosaic.calibration.worker import Failure, Job, Raised
-from tosaic.threads import batch_threads
 
 __all__ = ["calibrate"]
 

@@ -32,11 +32,11 @@ from tosaic.annotation.observers import (
 )
 from tosaic.annotation.plan import Group
 from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, integers_of
+from tosaic.base.quantization import QParams
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations, observations
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.weights import weight_qparams
-from tosaic.quantization import QParams
 
 __all__ = ["chosen_qparams", "infinite_masks"]
 

@@ -15,6 +15,8 @@ from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.resolution import NarrowOperand
 from tosaic.annotation.specs import Edge, Slot
+from tosaic.base.dtypes import is_float_array
+from tosaic.base.quantization import QParams
 from tosaic.calibration.calibrate import calibrate
 from tosaic.calibration.choose import chosen_qparams, infinite_masks
 from tosaic.calibration.insert import with_quantization
@@ -23,13 +25,11 @@ from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
 from tosaic.calibration.relevant import relevant_bounds, unobserved_values
 from tosaic.calibration.table import job_of
-from tosaic.dtypes import is_float_array
-from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
 __all__ = ["Draft", "Drafting", "decibels", "relative_noise"]
 

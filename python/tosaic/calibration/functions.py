@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.node_graph import graph_of_node
+from tosaic.program.node_graph import graph_of_node
 from tosaic.torch_operators.arguments import OP
 
 __all__ = ["function_of_reader"]

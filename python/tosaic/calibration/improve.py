@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.accuracy import BiasCorrection, Equalize, Gain, Gptq, SmoothQuant, Tool
 from tosaic.annotation.specs import Edge
+from tosaic.base.quantization import QParams
+from tosaic.calibration.accuracy import BiasCorrection, Equalize, Gain, Gptq, SmoothQuant, Tool
 from tosaic.calibration.draft import Draft, Drafting
-from tosaic.pipeline import Rewriter
-from tosaic.quantization import QParams
+from tosaic.lowering.pipeline import Rewriter
 
 __all__ = ["improved"]
 

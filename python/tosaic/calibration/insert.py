@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from tosaic import _core
 from tosaic.annotation.observers import LeastError
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
+from tosaic.base.quantization import QParams
+from tosaic.base.visible import one_line
 from tosaic.calibration.plan_program import PlannedProgram
-from tosaic.pipeline import Pipeline
-from tosaic.quantization import QParams
-from tosaic.visible import one_line
+from tosaic.lowering.pipeline import Pipeline
 
 __all__ = ["quantized_graph", "with_quantization"]
 

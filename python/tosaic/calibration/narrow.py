@@ -19,13 +19,13 @@ from tosaic import _core
 from tosaic.annotation.crowded import FEW_INTEGERS, crowded_numbers
 from tosaic.annotation.resolution import NarrowOperand
 from tosaic.annotation.specs import Output, Slot
+from tosaic.base.dtypes import is_float
+from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
-from tosaic.dtypes import is_float
-from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
-    from tosaic.program import Program
-    from tosaic.samples import Sample
+    from tosaic.program.program import Program
+    from tosaic.program.samples import Sample
 
 __all__ = ["joined_values", "narrow_by_histograms", "narrow_by_ranges", "narrow_by_runs"]
 

@@ -9,8 +9,8 @@ from tosaic import _core
 from tosaic.annotation.choice import choose_observers
 from tosaic.annotation.observers import MaskRange, MinMax, MovingAverage, Observer
 from tosaic.annotation.specs import Observed
+from tosaic.base.options import shown
 from tosaic.calibration.plan_program import PlannedProgram
-from tosaic.options import shown
 
 __all__ = ["Observations", "observations"]
 

@@ -16,9 +16,9 @@ from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.annotation.states import hold_stored_numbers, share_states
-from tosaic.dtypes import is_float
-from tosaic.overrides import all_nodes
-from tosaic.pipeline import Pipeline
+from tosaic.base.dtypes import is_float
+from tosaic.lowering.pipeline import Pipeline
+from tosaic.program.overrides import all_nodes
 
 __all__ = ["PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.arrays import in_memory_order
-from tosaic.samples import Sample, iterate_samples, read_samples
+from tosaic.base.arrays import in_memory_order
+from tosaic.program.samples import Sample, iterate_samples, read_samples
 
 if TYPE_CHECKING:
-    from tosaic.ports import Port
-    from tosaic.program import Program
+    from tosaic.ports.ports import Port
+    from tosaic.program.program import Program
 
 __all__ = ["entries_of", "sample_arrays", "single_samples"]
 

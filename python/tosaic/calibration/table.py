@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.base.dtypes import is_float
 from tosaic.calibration.calibrate import calibrate
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.worker import Job
-from tosaic.dtypes import is_float
-from tosaic.overrides import all_nodes
+from tosaic.program.overrides import all_nodes
 
 if TYPE_CHECKING:
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
 __all__ = ["Table", "calibration_table", "job_of"]
 

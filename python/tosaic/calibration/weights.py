@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.observers import LeastError
-from tosaic.quantization import Groups
+from tosaic.base.quantization import Groups
 
 __all__ = ["weight_qparams"]
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from tosaic.base.threads import all_cores
+from tosaic.base.visible import one_line
 from tosaic.cli.arguments import UsageError, asks_for_json, parser_of
 from tosaic.cli.commands import COMMANDS
 from tosaic.cli.errors import (
@@ -27,8 +29,6 @@ from tosaic.cli.errors import (
     problems_of,
 )
 from tosaic.cli.output import OutputError, complain
-from tosaic.threads import all_cores
-from tosaic.visible import one_line
 
 __all__ = ["FAILED", "INTERNAL", "OK", "UNSUPPORTED", "USAGE", "main"]
 

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from tosaic.base.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry, threads
 from tosaic.cli.output import say
-from tosaic.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 
 __all__ = ["OBSERVERS", "UsageError", "asks_for_json", "parser_of"]
 

@@ -11,12 +11,12 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tosaic.base.defaults import INTEGER_TARGET, TARGET
 from tosaic.cli.entries import bindings, refused_option
-from tosaic.defaults import INTEGER_TARGET, TARGET
 
 if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
-    from tosaic.calibration.quantized_program import QuantizedProgram
+    from tosaic.quantizing.quantized_program import QuantizedProgram
 
 __all__ = ["default_target", "quantized_file", "refuse_calibration_options"]
 

@@ -17,10 +17,10 @@ from tosaic.cli.exporting import export, list_recipes
 from tosaic.cli.output import say
 
 if TYPE_CHECKING:
+    from tosaic.base.reportable import Reportable
     from tosaic.profiling.lowering import LoweringProfile
     from tosaic.profiling.profile import Profile
     from tosaic.report import Report
-    from tosaic.reportable import Reportable
 
 __all__ = ["COMMANDS"]
 
@@ -78,7 +78,7 @@ def _check_profile(args: argparse.Namespace, out: str) -> None:
     WriteError
         It cannot be written.
     """
-    from tosaic.writing import check_place
+    from tosaic.base.writing import check_place
 
     if not args.profile:
         return
@@ -119,7 +119,7 @@ def _quantize(args: argparse.Namespace) -> int:
 
 def _sensitivity(args: argparse.Namespace) -> int:
     import tosaic
-    from tosaic.writing import check_place
+    from tosaic.base.writing import check_place
 
     for place in (args.plot, args.report):
         if place:
@@ -150,8 +150,8 @@ def _output(args: argparse.Namespace, suffix: str) -> str:
     WriteError
         The folder is missing, or the file may not be written.
     """
-    from tosaic.options import file_path
-    from tosaic.writing import check_place
+    from tosaic.base.options import file_path
+    from tosaic.base.writing import check_place
 
     file_path("open", args.file)  # a folder has no suffix to replace
     out = args.output or str(Path(args.file).with_suffix(suffix))
@@ -202,13 +202,13 @@ def _partition(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from tosaic.api import lower
-    from tosaic.defaults import TARGET
-    from tosaic.explanation import explain_quantization
+    from tosaic.api.calls import lower
+    from tosaic.base.defaults import TARGET
+    from tosaic.opening.sources import program_of, require_use
     from tosaic.pte.file import PteFile, load_pte
+    from tosaic.quantizing.explanation import explain_quantization
     from tosaic.report import describe_graph
     from tosaic.report.memory import describe_pte_memory
-    from tosaic.sources import program_of, require_use
 
     (source,) = with_sources(args.source, args.file)
     if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout):
@@ -244,8 +244,8 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _kernels(args: argparse.Namespace) -> int:
+    from tosaic.base.writing import check_place
     from tosaic.registration.listing import kernel_list
-    from tosaic.writing import check_place
 
     for place in (args.output, args.report):
         if place:
@@ -267,12 +267,12 @@ def _kernels(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     import numpy as np
 
+    from tosaic.base.threads import run_threads
+    from tosaic.base.writing import write_arrays, write_bytes
+    from tosaic.opening.sources import program_of, require_use
+    from tosaic.program.samples import read_samples
+    from tosaic.program.stacked_calls import laid_out
     from tosaic.report import Report, Section, Table
-    from tosaic.samples import read_samples
-    from tosaic.sources import program_of, require_use
-    from tosaic.stacked_calls import laid_out
-    from tosaic.threads import run_threads
-    from tosaic.writing import write_arrays, write_bytes
 
     _check_profile(args, args.output)
     if args.runs is not None and args.profile is None:
@@ -327,8 +327,8 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
+    from tosaic.opening.sources import program_of, require_use
     from tosaic.report import describe_diff
-    from tosaic.sources import program_of, require_use
 
     bind = bindings(args.bind)
     require_use("diff", bind, args.a, args.b)
@@ -339,7 +339,7 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _passes(args: argparse.Namespace) -> int:
-    from tosaic.pipeline import Pipeline
+    from tosaic.lowering.pipeline import Pipeline
     from tosaic.report import describe_pipeline
 
     _show(describe_pipeline(Pipeline.default(args.target)), args)
@@ -360,7 +360,7 @@ def _ops(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from tosaic.demo import run_demo
+    from tosaic.cli.demo import run_demo
 
     result = run_demo(args.out)
     _show(result.report(), args)

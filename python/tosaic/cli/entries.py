@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tosaic.threads import MOST_THREADS
+from tosaic.base.threads import MOST_THREADS
 
 __all__ = [
     "binding",
@@ -125,7 +125,7 @@ def io_sides(given: Sequence[tuple[str, str]], program: Any) -> dict[str, Any] |
 
 
 def _side_of(place: str, program: Any) -> str:
-    from tosaic.port_names import known_names, near_names, position_of
+    from tosaic.ports.port_names import known_names, near_names, position_of
 
     sides = {
         "inputs": [(port.path, port.name) for port in program.inputs],
@@ -145,7 +145,7 @@ def _side_of(place: str, program: Any) -> str:
 
 def _others(side: str, named: dict[str | int, str], dtype: str, program: Any) -> dict[int, str]:
     """Returns a dtype for the quantized ports of a side that have no entry of their own."""
-    from tosaic.port_names import position_of
+    from tosaic.ports.port_names import position_of
 
     ports = [port for port in getattr(program, side) if port.kind == "user"]
     names = [(port.path, port.name) for port in ports]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tosaic.base.visible import one_line
 from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.output import say
-from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.recipes import Recipe
@@ -25,7 +25,7 @@ __all__ = ["export", "list_recipes"]
 def export(args: argparse.Namespace) -> int:
     """Exports a model as a recipe says; the report is the output."""
     import tosaic
-    from tosaic.writing import require_new_folder
+    from tosaic.base.writing import require_new_folder
 
     require_new_folder(args.output)
     chosen = _recipe(args.recipe, args.trust)
@@ -109,7 +109,7 @@ def _one(name: str, trust: bool) -> Recipe:
 def _model(name: str, trust: bool) -> tuple[Any, Any]:
     """Returns the model of a file, or what a Python function ``module:name`` returns: model and inputs."""
     if ":" not in name or Path(name).exists():
-        from tosaic.sources import open_program
+        from tosaic.opening.sources import open_program
 
         is_file_of_torch = Path(name).suffix == ".pt2"
         return (name if is_file_of_torch else open_program(name, trust=trust)), None

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from tosaic.visible import visible
+from tosaic.base.visible import visible
 
 __all__ = ["OutputError", "complain", "say"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tosaic.base.extras import naming_extras
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.cortex_m import cortex_m_program
 from tosaic.executorch.decomposition import decompose_for_arm
@@ -12,9 +13,8 @@ from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.saving import save_pte
 from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
-from tosaic.extras import naming_extras
 from tosaic.partitions.kernel_plan import KernelNode, KernelProgram
-from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
+from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
 
 if TYPE_CHECKING:
     from tosaic.executorch.tosaic_partitioner import TosaicPartitioner

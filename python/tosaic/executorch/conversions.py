@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tosaic.options import checked
+from tosaic.base.options import checked
 
 __all__ = ["ConversionsOutside", "conversion", "order_operator"]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.calibration.quantized_program import QuantizedProgram
-from tosaic.options import checked, refusal, shown
+from tosaic.base.options import checked, refusal, shown
+from tosaic.opening.sources import is_exported_program
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
-from tosaic.sources import is_exported_program
+from tosaic.quantizing.quantized_program import QuantizedProgram
 
 __all__ = ["cortex_m_program", "half_conversion"]
 

@@ -33,7 +33,7 @@ from executorch.exir.pass_base import PassResult
 from executorch.exir.program._program import _transform
 
 from tosaic import _core
-from tosaic.api import from_exported, partition
+from tosaic.api.calls import from_exported, partition
 from tosaic.executorch.cortex_m_passes import PassRun
 from tosaic.executorch.edge_io import edge_operator
 from tosaic.fx.call_marks import mark_calls, remark, unmark

@@ -22,12 +22,12 @@ from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPas
 from executorch.exir.pass_base import ExportPass, ProxyValue
 
 from tosaic import _core
+from tosaic.base.process import log_captured
 from tosaic.fx.call_marks import call_of, is_claimed, marked_nodes, nodes_by_call
 from tosaic.fx.claimed_forms import MOST_TRANSPOSED
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.planned_calls import kernel_of
 from tosaic.fx.quantize_calls import inserted_by, is_move, is_tensor, schema_of
-from tosaic.process import log_captured
 
 __all__ = ["PassRun"]
 

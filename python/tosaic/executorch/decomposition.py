@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
-from tosaic.options import checked
+from tosaic.base.options import checked
 
 __all__ = ["decompose_for_arm"]
 

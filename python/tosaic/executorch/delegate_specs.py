@@ -1,6 +1,6 @@
 """The compile specs of our delegates: how the partitioner tells the backend what to do.
 
-`tosaic.payload_kinds` says which entries there are. Specs of the user follow.
+`tosaic.partitions.payload_kinds` says which entries there are. Specs of the user follow.
 """
 
 from __future__ import annotations
@@ -10,10 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.json_fields import read_json
-from tosaic.options import refusal
+from tosaic.base.json_fields import read_json
+from tosaic.base.options import refusal
 from tosaic.partitions.claimant import Claimant
-from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_OWN, SPEC_TARGET, PayloadKind, spec_entries
+from tosaic.partitions.payload_kinds import (
+    KINDS,
+    SPEC_FORMAT,
+    SPEC_OWN,
+    SPEC_TARGET,
+    PayloadKind,
+    spec_entries,
+)
 
 __all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
 

@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from tosaic import _core
-from tosaic.io_quant import IoQuant
-from tosaic.options import shown
+from tosaic.base.options import shown
+from tosaic.ports.io_quant import IoQuant
 
 __all__ = ["edge_operator", "extract_from_edge"]
 

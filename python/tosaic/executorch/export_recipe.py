@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.options import checked, is_mapping
-from tosaic.payload_kinds import is_kernels
+from tosaic.base.options import checked, is_mapping
+from tosaic.partitions.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe

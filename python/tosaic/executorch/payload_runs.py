@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.options import checked, is_mapping, refusal, shown
+from tosaic.base.options import checked, is_mapping, refusal, shown
 
 if TYPE_CHECKING:
     import torch
@@ -86,8 +86,8 @@ def run_payloads(
 
 
 def _run_tosa(payload: bytes, arrays: list[Array]) -> Sequence[Array]:
-    from tosaic.api import from_graph
-    from tosaic.compare_programs import fit_to_ports
+    from tosaic.api.calls import from_graph
+    from tosaic.comparing.compare_programs import fit_to_ports
 
     program = from_graph(_core.deserialize(payload))
     for array, port in zip(arrays, program.inputs, strict=True):

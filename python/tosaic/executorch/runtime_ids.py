@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import checked, shown
-from tosaic.payload_kinds import KINDS
+from tosaic.base.options import checked, shown
+from tosaic.partitions.payload_kinds import KINDS
 
 __all__ = ["delegates_of", "set_runtime_ids"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from tosaic import _core
-from tosaic.options import checked
+from tosaic.base.options import checked
 
 __all__ = ["sampler_shaders"]
 

@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.options import checked, shown
+from tosaic.base.writing import check_place
 from tosaic.executorch.runtime_ids import delegates_of, set_runtime_ids
-from tosaic.options import checked, shown
-from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
-from tosaic.sidecar import sidecar_path, write_both
-from tosaic.writing import check_place
+from tosaic.lowering.sidecar import sidecar_path, write_both
+from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
 
 __all__ = ["save_pte"]
 

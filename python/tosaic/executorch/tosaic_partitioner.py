@@ -22,7 +22,9 @@ import executorch.kernels.quantized  # noqa: F401 - registers operators that are
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 
 from tosaic import _core
+from tosaic.base.options import refusal, shown
 from tosaic.executorch import backends  # noqa: F401 - ExecuTorch finds its classes when they are loaded
+from tosaic.executorch.delegate_lowering import problems_of_delegate
 from tosaic.executorch.delegate_orders import is_trial
 from tosaic.executorch.delegate_specs import DelegateSpec, compile_specs_of
 from tosaic.executorch.runtime_ids import set_runtime_ids
@@ -30,17 +32,15 @@ from tosaic.executorch.whole_operators import decomposed_operators, kept_whole
 from tosaic.executorch.wrapping import read_outside
 from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_groups import DelegateGroups, delegate_groups
-from tosaic.fx.delegate_lowering import problems_of_delegate
 from tosaic.fx.delegate_program import constant_placeholders
 from tosaic.fx.own_dequantize import with_own_dequantize
 from tosaic.fx.quantize_calls import torch_operator
 from tosaic.fx.regroup import TAG
 from tosaic.fx.weight_sources import WeightSources
-from tosaic.options import refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.edge_plan import EdgePlan
+from tosaic.partitions.payload_kinds import kind_of
 from tosaic.partitions.plan import NodePlace
-from tosaic.payload_kinds import kind_of
 
 __all__ = ["TosaicPartitioner"]
 

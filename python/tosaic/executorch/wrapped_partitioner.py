@@ -18,6 +18,7 @@ from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.operator.convert import to_out_variant
 
 from tosaic import _core
+from tosaic.base.options import shown
 from tosaic.executorch.delegate_orders import require_orders
 from tosaic.fx.border_orders import CONVERSION
 from tosaic.fx.declared_orders import BorderOrders
@@ -25,7 +26,6 @@ from tosaic.fx.host_operators import modules_of
 from tosaic.fx.outside import Outside
 from tosaic.fx.quantize_calls import torch_operator
 from tosaic.fx.regroup import TAG, Tag, regrouped
-from tosaic.options import shown
 
 __all__ = ["CombinedPartitioner", "WrappedPartitioner", "require_partitioner"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tosaic.options import checked, refusal, whole_number
+from tosaic.base.options import checked, refusal, whole_number
 
 if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions

@@ -26,7 +26,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tosaic.exporting.checks import Runs
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
 __all__ = ["ENOUGH_ELEMENTS", "MOST_SAMPLES", "agrees", "units_of_outputs"]
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.base.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 from tosaic.exporting.scenario import write_scenario
-from tosaic.lowered import Lowered
-from tosaic.payload_kinds import is_kernels
+from tosaic.lowering.lowered import Lowered
+from tosaic.partitions.payload_kinds import is_kernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.method_writer import PtePayload
 from tosaic.pte.save import save_pte
-from tosaic.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult

@@ -11,16 +11,16 @@ from tosaic import _core
 from tosaic.annotation.observers import MASK_OF_INFINITY, MaskRange
 from tosaic.annotation.rules import Inputs, Outputs
 from tosaic.annotation.specs import Edge, Observed, Shared
-from tosaic.options import is_mapping, refusal, shown
-from tosaic.port_names import known_names, near_names, position_of
-from tosaic.quantization import QParams
+from tosaic.base.options import is_mapping, refusal, shown
+from tosaic.base.quantization import QParams
+from tosaic.ports.port_names import known_names, near_names, position_of
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.ports import Port
-    from tosaic.program import Program
+    from tosaic.ports.ports import Port
+    from tosaic.program.program import Program
+    from tosaic.program.samples import Sample
     from tosaic.recipes.recipe import Recipe
-    from tosaic.samples import Sample
 
 _Array = np.ndarray[Any, Any]
 __all__ = ["infinite_masks", "padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]

@@ -9,19 +9,19 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 from tosaic import _core
+from tosaic.base.options import checked, refusal, shown
+from tosaic.base.process import log_shown
+from tosaic.base.progress import with_progress
+from tosaic.base.writing import require_new_folder
 from tosaic.exporting.context import LOG
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
-from tosaic.foreign import ForeignOp, operators_by_target
-from tosaic.options import checked, refusal, shown
+from tosaic.opening.sources import is_exported_program, load_exported
 from tosaic.partitions.claimant import Claimant
-from tosaic.process import log_shown
-from tosaic.program import Program
-from tosaic.progress import with_progress
+from tosaic.ports.foreign import ForeignOp, operators_by_target
+from tosaic.program.program import Program
 from tosaic.recipes import Recipe, combine, named
 from tosaic.recipes.combining import merged
-from tosaic.sources import is_exported_program, load_exported
-from tosaic.writing import require_new_folder
 
 __all__ = ["export_model"]
 
@@ -266,7 +266,7 @@ def require_tools(recipe: Recipe) -> None:
     InvalidGraph
         The compiler does not take the flags of the recipe.
     """
-    from tosaic.payload_kinds import kind_of
+    from tosaic.partitions.payload_kinds import kind_of
 
     for claimant in recipe.takers:
         if claimant.target:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.comparison import Comparison
-from tosaic.dtypes import is_float
-from tosaic.sample_forms import arrays_for, logical_arrays
+from tosaic.base.dtypes import is_float
+from tosaic.program.comparison import Comparison
+from tosaic.program.sample_forms import arrays_for, logical_arrays
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.ports import Port
-    from tosaic.prepared import Prepared
-    from tosaic.program import Program
-    from tosaic.samples import Sample
+    from tosaic.ports.ports import Port
+    from tosaic.program.prepared import Prepared
+    from tosaic.program.program import Program
+    from tosaic.program.samples import Sample
 
 __all__ = ["Runs", "StageCheck", "check", "group_checks", "lowered_runs", "program_runs", "raw_runs"]
 

@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.options import refusal
-from tosaic.visible import one_line
+from tosaic.base.options import refusal
+from tosaic.base.visible import one_line
 
 if TYPE_CHECKING:
-    from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.program import Program
+    from tosaic.program.program import Program
+    from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.recipes.recipe import Recipe
 
 __all__ = ["ExportContext"]

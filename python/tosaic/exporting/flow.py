@@ -22,13 +22,13 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.resolution import NarrowOperand
-from tosaic.api import compare, lower
+from tosaic.api.calls import compare, lower
+from tosaic.base.dtypes import is_float
+from tosaic.base.options import shown
+from tosaic.calibration.collapsed_operands import collapsed_operands, tosa_graphs
 from tosaic.calibration.narrow import narrow_by_runs
-from tosaic.calibration.quantize_program import quantize
-from tosaic.calibration.quantized_program import QuantizedProgram
+from tosaic.calibration.saturated_biases import saturated_biases
 from tosaic.calibration.streams import sample_arrays
-from tosaic.collapsed_operands import collapsed_operands, tosa_graphs
-from tosaic.dtypes import is_float
 from tosaic.exporting.agreement import ENOUGH_ELEMENTS, MOST_SAMPLES, agrees, units_of_outputs
 from tosaic.exporting.boundary import (
     infinite_masks,
@@ -49,16 +49,16 @@ from tosaic.exporting.checks import (
 )
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
-from tosaic.foreign import ForeignOp
-from tosaic.options import shown
+from tosaic.lowering.samplers import rgba
+from tosaic.opening.sources import from_exported, is_exported_program
 from tosaic.partitions.split_lowered import SplitLowered
-from tosaic.program import Program
+from tosaic.ports.foreign import ForeignOp
+from tosaic.program.program import Program
+from tosaic.program.samples import Sample, iterate_samples, read_samples
+from tosaic.quantizing.quantize_program import quantize
+from tosaic.quantizing.quantized_program import QuantizedProgram
 from tosaic.recipes.changes import changed_pipelines
 from tosaic.recipes.recipe import Recipe, Stage
-from tosaic.samplers import rgba
-from tosaic.samples import Sample, iterate_samples, read_samples
-from tosaic.saturated_biases import saturated_biases
-from tosaic.sources import from_exported, is_exported_program
 
 __all__ = ["Flow", "FlowOptions", "STEPS"]
 

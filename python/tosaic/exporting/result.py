@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import is_float
-from tosaic.io_quant import IoQuant, PortQuant
-from tosaic.options import checked
-from tosaic.reportable import Reportable
+from tosaic.base.dtypes import is_float
+from tosaic.base.options import checked
+from tosaic.base.reportable import Reportable
+from tosaic.ports.io_quant import IoQuant, PortQuant
 
 if TYPE_CHECKING:
     import numpy as np
 
     from tosaic.exporting.checks import StageCheck
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.ports import Port
-    from tosaic.program import Program
+    from tosaic.ports.ports import Port
+    from tosaic.program.program import Program
     from tosaic.recipes.recipe import Recipe
 
 __all__ = ["CheckError", "ExportResult"]

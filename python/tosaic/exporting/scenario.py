@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.arrays import in_memory_order, narrow_dtype
-from tosaic.dtypes import ML_DTYPES, is_float, type_text
+from tosaic.base.arrays import in_memory_order, narrow_dtype
+from tosaic.base.dtypes import ML_DTYPES, is_float, type_text
+from tosaic.base.json_fields import Fields, read_json
+from tosaic.base.options import checked, refusal, shown
+from tosaic.base.reading import read_bytes
+from tosaic.base.visible import one_line
+from tosaic.base.writing import make_folder, whole_file, write_text
 from tosaic.exporting.checks import raw_runs
-from tosaic.json_fields import Fields, read_json
-from tosaic.options import checked, refusal, shown
-from tosaic.ports import Port
-from tosaic.reading import read_bytes
-from tosaic.sample_forms import arrays_for, logical_arrays
-from tosaic.samples import load_arrays, read_samples
-from tosaic.visible import one_line
-from tosaic.writing import make_folder, whole_file, write_text
+from tosaic.ports.ports import Port
+from tosaic.program.sample_forms import arrays_for, logical_arrays
+from tosaic.program.samples import load_arrays, read_samples
 
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tosaic.boundary_orders import Form
-from tosaic.extras import naming_extras
-from tosaic.foreign import ForeignOp, operators_by_target
+from tosaic.base.extras import naming_extras
+from tosaic.base.options import checked
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.torch_kernel import TorchKernel
-from tosaic.layout import Objective
-from tosaic.options import checked
-from tosaic.signature import Signature, Tree
+from tosaic.lowering.layout import Objective
+from tosaic.ports.boundary_orders import Form
+from tosaic.ports.foreign import ForeignOp, operators_by_target
+from tosaic.ports.signature import Signature, Tree
 
 if TYPE_CHECKING:
     from tosaic.annotation import Rule

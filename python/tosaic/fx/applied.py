@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tosaic.boundary_orders import Form
-from tosaic.layout import Layout
+from tosaic.lowering.layout import Layout
+from tosaic.ports.boundary_orders import Form
 
 if TYPE_CHECKING:
     import torch

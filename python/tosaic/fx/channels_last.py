@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.dim_order import dim_order_of
+from tosaic.base.dim_order import dim_order_of
+from tosaic.base.options import refusal, shown
 from tosaic.fx.annotations.memory import Roots, written_arguments
 from tosaic.fx.annotations.own_tensors import put, storage_of, tensor_at, tensor_places
-from tosaic.options import refusal, shown
 
 __all__ = ["exported_in_channels_last"]
 

@@ -19,10 +19,10 @@ import torch
 from torch.fx import Graph, Node
 
 from tosaic import _core
+from tosaic.base.options import shown
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.quantize_calls import arguments_of, operator_of, schema_of
 from tosaic.fx.user_ports import user_ports
-from tosaic.options import shown
 
 __all__ = [
     "ANY",

@@ -22,6 +22,7 @@ import torch
 from torch.fx import Node
 
 from tosaic import _core
+from tosaic.base.problems import Problem
 from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_program import constant_placeholders, delegate_program
 from tosaic.fx.exported_program import read_program
@@ -32,7 +33,6 @@ from tosaic.partitions.claimant import planned_graph
 from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
-from tosaic.problems import Problem
 from tosaic.torch_operators.origins import file_name, module_path, source_of
 
 __all__ = ["DelegateGroups", "delegate_groups"]

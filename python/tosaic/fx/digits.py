@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tosaic.process import setting_changed
+from tosaic.base.process import setting_changed
 
 __all__ = ["TrainedDigits", "train_digits"]
 

@@ -15,7 +15,8 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
-from tosaic.arrays import as_array
+from tosaic.base.arrays import as_array
+from tosaic.base.reading import open_file
 from tosaic.fx.equal_elements import first_of_equal
 from tosaic.fx.libraries import (
     called,
@@ -28,7 +29,6 @@ from tosaic.fx.libraries import (
 )
 from tosaic.fx.stranger_files import cleared
 from tosaic.fx.written import tensor_of
-from tosaic.reading import open_file
 
 __all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
 

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Node
 
 from tosaic import _core
-from tosaic.dim_order import contiguous_strides
+from tosaic.base.dim_order import contiguous_strides
 from tosaic.fx.shapes import Sizes
 from tosaic.torch_operators import contraction, normalization, recurrent
 from tosaic.torch_operators.aliasing import Tensor

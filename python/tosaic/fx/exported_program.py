@@ -12,8 +12,8 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.foreign import ForeignOp
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.process import collection_paused
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.executed_memory import region_of_weight
 from tosaic.fx.functional_trial import can_be_decomposed
@@ -22,8 +22,8 @@ from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes, wanted_sizes
 from tosaic.fx.treespec import convert_treespec
 from tosaic.fx.weights import Weights, dtype_code
-from tosaic.process import collection_paused
-from tosaic.signature import Tree
+from tosaic.ports.foreign import ForeignOp
+from tosaic.ports.signature import Tree
 from tosaic.torch_operators.call_trees import arguments_tree, results_tree
 from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.operator_row import OperatorRow

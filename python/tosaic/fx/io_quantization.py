@@ -27,8 +27,9 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tosaic.dtypes import TORCH, WITH_INTEGER_FORM
-from tosaic.extract_io import Ports, answers
+from tosaic.base.dtypes import TORCH, WITH_INTEGER_FORM
+from tosaic.base.quantization import QParams
+from tosaic.fx.extract_io import Ports, answers
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import set_value
 from tosaic.fx.quantize_calls import (
@@ -43,9 +44,8 @@ from tosaic.fx.quantize_calls import (
     schema_of,
 )
 from tosaic.fx.user_ports import UserPort, user_ports
-from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
-from tosaic.io_quant import IoQuant, PortQuant
-from tosaic.quantization import QParams
+from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
+from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.torch_operators.origins import place_of
 
 __all__ = ["Operators", "Quantizations", "aten_operator", "extract_from_exported", "program_with"]

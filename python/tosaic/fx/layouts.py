@@ -46,8 +46,8 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
-from tosaic.boundary_orders import boundary_orders, index_of, require_sides
-from tosaic.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
+from tosaic.base.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
+from tosaic.base.options import is_one_of, shown
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.exported_program import ImportRecord, functional_hint, read_program
@@ -62,8 +62,8 @@ from tosaic.fx.memory_order import (
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.quantize_calls import operator_of
 from tosaic.fx.targets import default_of, row_for
-from tosaic.layout import Objective, objective_of, read_plan
-from tosaic.options import is_one_of, shown
+from tosaic.lowering.layout import Objective, objective_of, read_plan
+from tosaic.ports.boundary_orders import boundary_orders, index_of, require_sides
 from tosaic.torch_operators.origins import error_at
 from tosaic.torch_operators.value import Ref
 

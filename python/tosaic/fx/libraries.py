@@ -30,12 +30,12 @@ import torch
 from torch.utils import _pytree
 
 from tosaic import _core
-from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
-from tosaic.json_text import parsed_json
-from tosaic.options import file_name
+from tosaic.base.json_text import parsed_json
+from tosaic.base.options import file_name
+from tosaic.base.reading import open_file
+from tosaic.base.unpacking import require_room, room
+from tosaic.fx.edge_operators import MODULES as EXECUTORCH_MODULES
 from tosaic.pt2.archive import LEAST_UNPACKED, MOST_TIMES
-from tosaic.reading import open_file
-from tosaic.unpacking import require_room, room
 
 __all__ = [
     "Archive",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
+from tosaic.base.dim_order import channels_last, is_same_order, orders_of_formats
 
 __all__ = ["format_of", "dense_in_order", "order_name", "order_of_format", "set_value"]
 

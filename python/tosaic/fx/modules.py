@@ -11,10 +11,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tosaic import _core
-from tosaic.arrays import as_array
+from tosaic.base.arrays import as_array
+from tosaic.base.visible import one_line
 from tosaic.fx.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
-from tosaic.visible import one_line
 
 __all__ = [
     "eager_arrays",

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.foreign import ForeignOp
+from tosaic.base.diagnostics import Diagnostics
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.memory_order import order_of_format
 from tosaic.fx.shapes import Sizes
 from tosaic.fx.weights import CODE_OF, REAL_OF, Weights, dtype_code
+from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.aliasing import Aliases
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import error_at, origin_of

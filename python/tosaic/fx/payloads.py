@@ -17,12 +17,12 @@ from torch.fx import Interpreter, Node
 from torch.utils._pytree import tree_flatten
 
 from tosaic import _core
-from tosaic.arrays import as_array, dtype_name
-from tosaic.dtypes import OF_TORCH, is_held_as
+from tosaic.base.arrays import as_array, dtype_name
+from tosaic.base.dtypes import OF_TORCH, is_held_as
+from tosaic.base.options import shown
 from tosaic.fx.border_orders import lies_in
 from tosaic.fx.declared_orders import Order
 from tosaic.fx.written import write_tensor
-from tosaic.options import shown
 
 __all__ = ["Engine", "run_payloads_of"]
 

@@ -9,14 +9,14 @@ from typing import Any
 from torch.fx import Node
 
 from tosaic import _core
+from tosaic.base.quantization import QParams
 from tosaic.fx.exported_program import module_argument_names, trees_of_call
 from tosaic.fx.io_quantization import Quantizations
 from tosaic.fx.quantize_calls import is_call
 from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.fx.weights import CODE_OF
-from tosaic.ports import Port
-from tosaic.quantization import QParams
-from tosaic.signature import InputLeaf, OutputLeaf, Signature
+from tosaic.ports.ports import Port
+from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature
 
 __all__ = ["ProgramPorts", "ports_of_program"]
 

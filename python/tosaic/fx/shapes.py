@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.options import shown, whole_number
-from tosaic.port_names import position_of
-from tosaic.signature import Tree
+from tosaic.base.options import shown, whole_number
+from tosaic.ports.port_names import position_of
+from tosaic.ports.signature import Tree
 
 __all__ = ["Sizes", "wanted_sizes"]
 

@@ -36,9 +36,9 @@ from typing import Any
 import torch
 
 from tosaic import _core
+from tosaic.base.options import file_name, shown
 from tosaic.fx.operator_names import SYMBOLIC_CALLS
 from tosaic.fx.tensor_pickles import read_tensors
-from tosaic.options import file_name, shown
 from tosaic.pt2.archive import Archive
 
 __all__ = ["Cleared", "cleared"]

@@ -1,6 +1,6 @@
 """Runs operators of torch that tosaic does not have: on the host, where torch is installed.
 
-An instance is the kernel of a description (`tosaic.foreign.ForeignOp`), which programs keep and pickle takes.
+An instance is the kernel of a description (`tosaic.ForeignOp`), which programs keep and pickle takes.
 Torch is imported when the kernel is called, so that a program with such an operator travels without torch.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import TORCH
-from tosaic.extras import naming_extras
+from tosaic.base.dtypes import TORCH
+from tosaic.base.extras import naming_extras
 
 __all__ = ["NAMESPACES", "TorchKernel", "is_functional"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from tosaic.signature import Tree
+from tosaic.ports.signature import Tree
 from tosaic.torch_operators.call_trees import field_names
 
 __all__ = ["convert_treespec", "return_plain_tuples"]

@@ -26,8 +26,8 @@ import torch
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.dtypes import TORCH
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.dtypes import TORCH
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import type_text
-from tosaic.options import checked
-from tosaic.reportable import Reportable
-from tosaic.visible import one_line
-from tosaic.writing import write_text
+from tosaic.base.dtypes import type_text
+from tosaic.base.options import checked
+from tosaic.base.reportable import Reportable
+from tosaic.base.visible import one_line
+from tosaic.base.writing import write_text
 
 if TYPE_CHECKING:
     import os

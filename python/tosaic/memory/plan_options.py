@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tosaic.base.options import is_mapping, refusal
 from tosaic.memory.plan import CALLER, CONSTANTS
-from tosaic.options import is_mapping, refusal
 
 __all__ = ["KINDS", "PlanOptions", "options_of"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from tosaic import _core
+from tosaic.base.options import refusal
 from tosaic.memory.check import Place, fault_of
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan
 from tosaic.memory.plan_options import KINDS, PlanOptions
 from tosaic.memory.schedule import HOST, Schedule, Step
 from tosaic.memory.sharing import Shared, share
 from tosaic.memory.spread import Movable, peak_of, spread
-from tosaic.options import refusal
 
 __all__ = ["EFFORT", "plan_of", "plan_schedule"]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.json_text import parsed_json
+from tosaic.base.json_text import parsed_json
+from tosaic.base.reading import ReadError, read_bytes
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan, alignment_of
 from tosaic.memory.plan_options import KINDS
-from tosaic.reading import ReadError, read_bytes
 
 if TYPE_CHECKING:
     import os

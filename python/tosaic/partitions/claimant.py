@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tosaic import _core
-from tosaic.exception_notes import add_note
-from tosaic.options import refusal, shown
+from tosaic.base.exception_notes import add_note
+from tosaic.base.options import refusal, shown
+from tosaic.base.problems import Problem
 from tosaic.partitions.plan import nodes_named, place_of
-from tosaic.problems import Problem
 
 __all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
 
@@ -352,7 +352,7 @@ class Claimant:
         >>> verdict.supported, verdict.reasons[0].rule
         (False, 'float')
         """
-        from tosaic.sources import program_of
+        from tosaic.opening.sources import program_of
 
         graph = planned_graph(program_of(program).graph)
         found = self.verdicts(graph)
@@ -421,7 +421,7 @@ class Claimant:
         >>> tosaic.Claimant.named("cortex-m55").scratch_bytes(quantized, "conv2d")
         128
         """
-        from tosaic.sources import program_of
+        from tosaic.opening.sources import program_of
 
         graph = planned_graph(program_of(program).graph)
         sizes = _core.scratch_bytes(graph, self.kind)

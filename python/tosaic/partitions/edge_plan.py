@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.base.options import shown
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan
-from tosaic.port_names import near_names
+from tosaic.ports.port_names import near_names
 
 __all__ = ["EdgeGroup", "EdgePlan"]
 

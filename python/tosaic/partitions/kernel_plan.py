@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.base.options import shown
+from tosaic.base.reportable import Reportable
 from tosaic.partitions.plan import PartitionPlan
-from tosaic.port_names import near_names
-from tosaic.reportable import Reportable
+from tosaic.ports.port_names import near_names
 
 __all__ = ["KernelNode", "KernelProgram"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tosaic.arrays import in_memory_order
+from tosaic.base.arrays import in_memory_order
 from tosaic.profiling.record import profiled_calls
 
 if TYPE_CHECKING:
-    from tosaic.lowered import Lowered
-    from tosaic.prepared import Prepared
-    from tosaic.program import Program
+    from tosaic.lowering.lowered import Lowered
+    from tosaic.program.prepared import Prepared
+    from tosaic.program.program import Program
 
 __all__ = ["PartCall"]
 

@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import bytes_of
-from tosaic.options import shown
-from tosaic.port_names import near_names
-from tosaic.problems import Problem
-from tosaic.reportable import Reportable
+from tosaic.base.dtypes import bytes_of
+from tosaic.base.options import shown
+from tosaic.base.problems import Problem
+from tosaic.base.reportable import Reportable
+from tosaic.ports.port_names import near_names
 
 if TYPE_CHECKING:
-    from tosaic.quantization import QParams
+    from tosaic.base.quantization import QParams
 
 __all__ = ["HOST", "Border", "Group", "NodePlace", "PartitionPlan", "QuantizationPlace", "Refusal"]
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.calibration.macs import macs_by_node
-from tosaic.options import refusal, shown
+from tosaic.base.options import refusal, shown
+from tosaic.base.problems import Problem
+from tosaic.lowering.macs import macs_by_node
+from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
-from tosaic.pipeline import Pipeline
-from tosaic.problems import Problem
 
 __all__ = ["Proposal", "propose", "require_claimants", "require_pipelines"]
 

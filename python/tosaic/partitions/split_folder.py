@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.json_fields import Fields, read_json
-from tosaic.lowered import Lowered
-from tosaic.options import checked
+from tosaic.base.json_fields import Fields, read_json
+from tosaic.base.options import checked
+from tosaic.base.reading import read_bytes
+from tosaic.base.writing import check_place, make_folder, moved, write_text
+from tosaic.lowering.lowered import Lowered
+from tosaic.lowering.sidecar import sidecar_path
 from tosaic.partitions.part_call import PartCall
-from tosaic.program import Program
-from tosaic.reading import read_bytes
-from tosaic.sidecar import sidecar_path
-from tosaic.writing import check_place, make_folder, moved, write_text
+from tosaic.program.program import Program
 
 if TYPE_CHECKING:
     import os
 
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group
-    from tosaic.ports import Port
+    from tosaic.ports.ports import Port
 
 __all__ = ["load_split", "save_folder"]
 
@@ -165,8 +165,8 @@ def load_split(path: str | os.PathLike[str]) -> Program:
     >>> split.save("parts")  # doctest: +SKIP
     >>> tosaic.load_split("parts").run(x)  # doctest: +SKIP
     """
-    from tosaic.archive import load
-    from tosaic.tosa_file import load_tosa
+    from tosaic.lowering.tosa_file import load_tosa
+    from tosaic.program.archive import load
 
     folder = Path(path)
     listing = _listing("load_split", folder)

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.defaults import THRESHOLD_DB
-from tosaic.lowered import Lowered
-from tosaic.models import Models
-from tosaic.options import checked
-from tosaic.overrides import Overrides
+from tosaic.base.defaults import THRESHOLD_DB
+from tosaic.base.options import checked
+from tosaic.base.threads import batch_threads
+from tosaic.base.visible import one_line
+from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.part_call import PartCall
 from tosaic.partitions.propose import propose
 from tosaic.partitions.split_folder import save_folder
-from tosaic.prepared import Preparable
-from tosaic.program import Program
-from tosaic.threads import batch_threads
-from tosaic.visible import one_line
+from tosaic.program.models import Models
+from tosaic.program.overrides import Overrides
+from tosaic.program.prepared import Preparable
+from tosaic.program.program import Program
 
 if TYPE_CHECKING:
     import os
 
-    from tosaic.comparison import Comparison
+    from tosaic.lowering.pipeline import Pipeline
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
     from tosaic.partitions.propose import Proposal
-    from tosaic.pipeline import Pipeline
     from tosaic.profiling.lowering import LoweringProfile
+    from tosaic.program.comparison import Comparison
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -147,7 +147,7 @@ class SplitLowered(Preparable):
     @property
     def profile(self) -> LoweringProfile:
         """Where the time of the lowering went: import, partition, and each pass of each group."""
-        from tosaic.profiling.of_lowering import profile_of_split
+        from tosaic.partitions.profile_of_lowering import profile_of_split
 
         return profile_of_split(self)
 
@@ -169,8 +169,8 @@ class SplitLowered(Preparable):
         dict of str to list of tuple of array
             By name of the group, an entry for each call. Groups in a branch that no sample takes have none.
         """
-        from tosaic.sample_forms import arrays_for, logical_arrays
-        from tosaic.samples import read_samples
+        from tosaic.program.sample_forms import arrays_for, logical_arrays
+        from tosaic.program.samples import read_samples
 
         entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
         recording = self._with_functions(
@@ -201,7 +201,7 @@ class SplitLowered(Preparable):
         dict of str to Comparison
             By name of the group. Groups in a branch that no sample takes are missing.
         """
-        from tosaic.compare_programs import compare_programs
+        from tosaic.comparing.compare_programs import compare_programs
 
         entered = self.entering(samples)
         return {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tosaic.base.reportable import Reportable
+from tosaic.base.visible import one_line
 from tosaic.profiling.profile import SavedProfile
-from tosaic.reportable import Reportable
-from tosaic.visible import one_line
 
 __all__ = ["LoweringProfile", "LoweringStep"]
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.options import checked, is_one_of, refusal
+from tosaic.base.options import checked, is_one_of, refusal
+from tosaic.base.reportable import Reportable
+from tosaic.base.visible import one_line
+from tosaic.base.writing import write_text
 from tosaic.profiling.peak import MachinePeak
 from tosaic.profiling.steps import NodeOrigin, ProfiledStep, rate
-from tosaic.reportable import Reportable
-from tosaic.visible import one_line
-from tosaic.writing import write_text
 
 __all__ = ["Profile", "ProfileRun", "ProfileShare", "SavedProfile"]
 

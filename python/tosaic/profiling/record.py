@@ -18,7 +18,7 @@ from tosaic.profiling.profile import Profile, ProfileRun
 from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
 
 if TYPE_CHECKING:
-    from tosaic.prepared import Prepared
+    from tosaic.program.prepared import Prepared
 
 __all__ = ["Call", "profile_session", "profiled_calls"]
 

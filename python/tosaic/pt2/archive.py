@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosaic import _core
+from tosaic.base.reading import open_file
+from tosaic.base.unpacking import room
 from tosaic.pt2.checked import beyond, damaged
-from tosaic.reading import open_file
-from tosaic.unpacking import room
 
 __all__ = ["LEAST_UNPACKED", "MOST_TIMES", "Archive"]
 
@@ -50,7 +50,7 @@ class Archive:
     Raises
     ------
     MissingFileError, ReadError
-        As in `tosaic.reading.open_file`.
+        As in `tosaic.base.reading.open_file`.
     InvalidGraph
         The file is no zip archive, is cut, or has an entry that a ``.pt2`` file cannot have.
     """

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.arrays import dtype_name
-from tosaic.diagnostics import Diagnostics
-from tosaic.foreign import ForeignOp
+from tosaic.base.arrays import dtype_name
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.ports.foreign import ForeignOp
 from tosaic.pt2.checked import MISUSE
 from tosaic.pt2.nodes import NestedGraph, Node
 from tosaic.pt2.recorded_memory import RecordedMemory

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.base.options import shown
 
 __all__ = [
     "MISUSE",

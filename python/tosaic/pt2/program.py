@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.foreign import ForeignOp
-from tosaic.options import file_name
-from tosaic.process import collection_paused
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.options import file_name
+from tosaic.base.process import collection_paused
+from tosaic.ports.foreign import ForeignOp
+from tosaic.ports.signature import Tree
 from tosaic.pt2.archive import Archive
 from tosaic.pt2.calls import ArchiveReader, Shared, code_of
 from tosaic.pt2.checked import (
@@ -30,7 +31,6 @@ from tosaic.pt2.nodes import nodes_of, released
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Weights
 from tosaic.pt2.treespecs import tree_of
-from tosaic.signature import Tree
 from tosaic.torch_operators.memory_regions import Region, in_memory
 from tosaic.torch_operators.origins import types_in
 from tosaic.torch_operators.program_reader import (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.dim_order import contiguous_strides
+from tosaic.base.dim_order import contiguous_strides
 from tosaic.pt2.schemas import row_of
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.values import TensorMeta

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.dtypes import NUMPY
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.dtypes import NUMPY
 from tosaic.pt2.archive import Archive
 from tosaic.pt2.checked import beyond, damaged
 from tosaic.pt2.nodes import Classes

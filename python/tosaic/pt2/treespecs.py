@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tosaic import _core
+from tosaic.ports.signature import Tree
 from tosaic.pt2.checked import WrongJsonError, beyond, listed, mapping, text
-from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import field_names
 
 __all__ = ["tree_of"]

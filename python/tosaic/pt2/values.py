@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.dim_order import channels_last, contiguous_strides
+from tosaic.base.dim_order import channels_last, contiguous_strides
 
 __all__ = [
     "DTYPES",

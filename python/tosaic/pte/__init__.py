@@ -4,9 +4,9 @@
 
     file.py          `load_pte`: files and their methods
     plain.py         tensors, delegates and instructions as plain data
-    sources.py       TOSA programs that the caller gives for delegates
+    opening/sources.py       TOSA programs that the caller gives for delegates
     recorded.py      checks that a sidecar describes its file
-    program.py       a method as a program that runs
+    program/program.py       a method as a program that runs
     containers.py    the structure of arguments and results, from the text that torch writes
     method_graph.py  a method as a graph with a signature
     facts.py           what a method says

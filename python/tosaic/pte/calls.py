@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.arrays import dtype_name
-from tosaic.diagnostics import Diagnostics
-from tosaic.dtypes import NUMPY
+from tosaic.base.arrays import dtype_name
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.dtypes import NUMPY
 from tosaic.pte.rows import form_of, is_in_place
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CATEGORY, CODE

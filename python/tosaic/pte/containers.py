@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tosaic.json_text import parsed_json
-from tosaic.signature import Tree
+from tosaic.base.json_text import parsed_json
+from tosaic.ports.signature import Tree
 
 __all__ = ["text_of", "tree_of"]
 

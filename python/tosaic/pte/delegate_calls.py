@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import BITS, ML_DTYPES, NUMPY, is_held_as, type_text
+from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, is_held_as, type_text
+from tosaic.devices.vgf_graph import VgfProgram, require_vulkan
+from tosaic.program.sample_forms import fit_to_ports
 from tosaic.pte.payloads import Place, kind_of_payload
-from tosaic.sample_forms import fit_to_ports
-from tosaic.vgf_graph import VgfProgram, require_vulkan
 
 if TYPE_CHECKING:
-    from tosaic.prepared import Prepared
-    from tosaic.program import Program
+    from tosaic.program.prepared import Prepared
+    from tosaic.program.program import Program
 
 __all__ = ["DelegateNode", "NoRunner", "PayloadCall", "Runner", "TensorForm", "VgfCall"]
 

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
+from tosaic.base.diagnostics import Diagnostics
 from tosaic.pte.delegate_calls import DelegateNode
 from tosaic.pte.rows import is_in_place
 
 if TYPE_CHECKING:
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
 __all__ = ["LISTS", "MethodFacts", "is_external", "is_permuted", "name_of", "persists", "scalar_type"]
 

@@ -9,26 +9,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.options import checked, file_path
+from tosaic.base.options import checked, file_path
+from tosaic.base.reading import read_bytes
+from tosaic.base.reportable import Reportable
+from tosaic.base.visible import one_line
 from tosaic.pte.kernel_calls import KernelCalls, kernel_calls
 from tosaic.pte.plain import PteDelegate, PteTensor, instruction_text, operator_text, plain, tensor_of
 from tosaic.pte.program import PteMethodProgram
 from tosaic.pte.recorded import recorded_methods
+from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod, read_pte_sidecar
 from tosaic.pte.sources import sources_by_method
-from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, read_pte_sidecar
-from tosaic.reading import read_bytes
-from tosaic.reportable import Reportable
-from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from tosaic.lowered import Lowered
+    from tosaic.lowering.lowered import Lowered
     from tosaic.memory.plan import MemoryPlan
-    from tosaic.ports import Port
-    from tosaic.prepared import Prepared
-    from tosaic.program import Program
+    from tosaic.ports.ports import Port
+    from tosaic.program.prepared import Prepared
+    from tosaic.program.program import Program
 
 __all__ = ["PteFile", "PteMethod", "load_pte"]
 

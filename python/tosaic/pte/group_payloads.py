@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.lowered import Lowered
-from tosaic.options import refusal, shown
+from tosaic.base.options import refusal, shown
+from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.claimant import Claimant
-from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, is_kernels, kind_of, spec_entries
+from tosaic.partitions.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, is_kernels, kind_of, spec_entries
 from tosaic.pte.method_writer import PtePayload
 
 __all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]

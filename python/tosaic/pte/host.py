@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.dim_order import is_same_order, orders_of_formats
-from tosaic.dtypes import BITS, is_float
+from tosaic.base.dim_order import is_same_order, orders_of_formats
+from tosaic.base.dtypes import BITS, is_float
 from tosaic.pte.file_writer import ReadArray
 from tosaic.pte.method_writer import MethodWriter, Slot
 

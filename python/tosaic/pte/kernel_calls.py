@@ -13,8 +13,8 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.pte.facts import scalar_type
+from tosaic.pte.kernel_names import KernelVariant
 from tosaic.pte.plain import operator_text
-from tosaic.registration.kernels import KernelVariant
 
 __all__ = ["KernelCalls", "kernel_calls"]
 

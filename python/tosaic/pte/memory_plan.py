@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
+from tosaic.base.diagnostics import Diagnostics
 from tosaic.memory.check import Place, fault_of
 from tosaic.memory.plan import MemoryArena, MemoryPlan, alignment_of
 from tosaic.memory.planner import plan_of

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
-from tosaic.ports import Port
-from tosaic.program import Program
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.visible import one_line
+from tosaic.ports.ports import Port
+from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.program.program import Program
 from tosaic.pte.containers import tree_of
 from tosaic.pte.delegate_calls import DelegateNode
 from tosaic.pte.facts import MethodFacts, is_permuted, persists
 from tosaic.pte.instructions import InstructionReader
-from tosaic.pte_sidecar import SidecarMethod
-from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.pte.sidecar import SidecarMethod
 from tosaic.torch_operators.value import NoValue, Ref
-from tosaic.visible import one_line
 
 __all__ = ["MethodGraph", "read_method"]
 

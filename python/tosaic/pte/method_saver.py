@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from tosaic import _core
-from tosaic.dim_order import is_of_format, is_same_order, orders_of_formats
-from tosaic.dtypes import BITS, is_float
-from tosaic.lowered import Lowered
-from tosaic.ports import Port, caller_inputs, caller_outputs, first_inputs
-from tosaic.program import Program
+from tosaic.base.dim_order import is_of_format, is_same_order, orders_of_formats
+from tosaic.base.dtypes import BITS, is_float
+from tosaic.base.quantization import QParams, quantizations_of_input
+from tosaic.lowering.lowered import Lowered
+from tosaic.ports.ports import Port, caller_inputs, caller_outputs, first_inputs
+from tosaic.program.program import Program
 from tosaic.pte.containers import text_of
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.quantization import dequantized, quantized
 from tosaic.pte.method_writer import MethodWriter, PtePayload, Slot
 from tosaic.pte.nodes import write_node
-from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod
-from tosaic.quantization import QParams, quantizations_of_input
+from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod
 
 __all__ = ["MethodSaver"]
 

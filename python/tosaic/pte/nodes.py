@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 from tosaic import _core
-from tosaic.node_graph import graph_of_node
-from tosaic.operator_facts import elementwise_operators
+from tosaic.base.operator_facts import elementwise_operators
+from tosaic.program.node_graph import graph_of_node
 from tosaic.pte.host import Held, Host, is_channels_last
 from tosaic.pte.kernels import ROWS
 from tosaic.torch_operators.arguments import OP

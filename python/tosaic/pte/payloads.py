@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tosaic import _core
-from tosaic.vela_stream import unpack_vela
-from tosaic.visible import one_line
+from tosaic.base.visible import one_line
+from tosaic.devices.vela_stream import unpack_vela
 
 if TYPE_CHECKING:
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
 __all__ = ["Place", "Sizes", "is_tosa", "kind_of_payload", "program_of_payload", "sides_of_payload"]
 
@@ -117,7 +117,7 @@ def program_of_payload(place: Place, payload: bytes) -> Program | None:
     InvalidGraph, UnsupportedOp
         The ``.tosa`` file is damaged.
     """
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
     if not is_tosa(payload):
         return None

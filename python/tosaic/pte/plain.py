@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import type_text
-from tosaic.visible import one_line
+from tosaic.base.dtypes import type_text
+from tosaic.base.visible import one_line
 
 if TYPE_CHECKING:
-    from tosaic.quantization import QParams
+    from tosaic.base.quantization import QParams
 
 __all__ = ["PteDelegate", "PteTensor", "instruction_text", "operator_text", "plain", "tensor_of"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosaic.arrays import as_array
-from tosaic.dtypes import is_float_array
-from tosaic.overrides import Overrides
-from tosaic.program import Program
+from tosaic.base.arrays import as_array
+from tosaic.base.dtypes import is_float_array
+from tosaic.program.overrides import Overrides
+from tosaic.program.program import Program
 from tosaic.pte.delegate_calls import DelegateNode, Runner
 
 if TYPE_CHECKING:
-    from tosaic.models import Models
-    from tosaic.ports import Port
+    from tosaic.ports.ports import Port
+    from tosaic.program.models import Models
+    from tosaic.program.runnable import Runnable
     from tosaic.pte.method_graph import MethodGraph
-    from tosaic.pte_sidecar import SidecarMethod
-    from tosaic.runnable import Runnable
+    from tosaic.pte.sidecar import SidecarMethod
 
 __all__ = ["PteMethodProgram"]
 
@@ -52,7 +52,7 @@ class PteMethodProgram(Program):
         )
 
     def _with_models(self, models: Any, on: str) -> tuple[Runnable, Models]:
-        from tosaic.models import Models
+        from tosaic.program.models import Models
 
         if on == "tosaic":
             return super()._with_models(models, on)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tosaic import _core
-from tosaic.dim_order import is_same_order
-from tosaic.dtypes import type_text
-from tosaic.ports import Port
+from tosaic.base.dim_order import is_same_order
+from tosaic.base.dtypes import type_text
+from tosaic.ports.ports import Port
 from tosaic.pte.facts import scalar_type
-from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod
+from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod
 
 __all__ = ["recorded_methods", "tensors_of"]
 

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.lowered import Lowered
-from tosaic.options import checked, refusal, shown
-from tosaic.program import Program
+from tosaic.base.options import checked, refusal, shown
+from tosaic.base.writing import check_place
+from tosaic.lowering.lowered import Lowered
+from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
+from tosaic.program.program import Program
 from tosaic.pte.file_writer import FileWriter, check
 from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
 from tosaic.pte.method_saver import MethodSaver
 from tosaic.pte.method_writer import MethodWriter, PtePayload
-from tosaic.pte_sidecar import pte_sidecar_text
-from tosaic.sidecar import save_without_sidecar, sidecar_path, write_both
-from tosaic.writing import check_place
+from tosaic.pte.sidecar import pte_sidecar_text
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

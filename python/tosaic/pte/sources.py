@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.lowered import Lowered
-from tosaic.options import file_path, is_mapping, refusal, shown
-from tosaic.program import Program
+from tosaic.base.options import file_path, is_mapping, refusal, shown
+from tosaic.base.reading import read_bytes
+from tosaic.lowering.lowered import Lowered
+from tosaic.program.program import Program
 from tosaic.pte.payloads import is_tosa
-from tosaic.reading import read_bytes
 
 __all__ = ["sources_by_method"]
 

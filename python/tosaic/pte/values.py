@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import NUMPY
+from tosaic.base.dtypes import NUMPY
 from tosaic.pte.calls import KernelWriter, constant_of
 from tosaic.pte.facts import LISTS, MethodFacts, is_external, is_permuted, name_of, scalar_type
 from tosaic.pte.memory import Memory

@@ -11,7 +11,7 @@ from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
-from tosaic.options import shown
+from tosaic.base.options import shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.combining import combine
 from tosaic.recipes.half import half_model

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tosaic import _core
-from tosaic.options import refusal
+from tosaic.base.options import refusal
+from tosaic.lowering.pipeline import Pass, Pipeline
 from tosaic.partitions.claimant import Claimant
-from tosaic.pipeline import Pass, Pipeline
 
 __all__ = ["PassChange", "changed_pipelines"]
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import cut, is_mapping, refusal
+from tosaic.base.options import cut, is_mapping, refusal
+from tosaic.base.visible import one_line
 from tosaic.recipes.recipe import Recipe, text_of
-from tosaic.visible import one_line
 
 __all__ = ["Difference", "combine", "differences", "merged"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.base.options import shown
 
 __all__ = ["cortex_m_kernels", "register_kernels"]
 
@@ -34,11 +34,11 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report notes them.
     There is no such file if the model is a `tosaic.Program`, from which torch has no program.
     """
-    from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.executorch import cortex_m_program
     from tosaic.executorch.cortex_m import half_conversion
-    from tosaic.extract_io import extract_io_quant
-    from tosaic.partitions.boundary import io_entries
+    from tosaic.fx.extract_io import extract_io_quant
+    from tosaic.fx.partition_boundary import io_entries
+    from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.registration.listing import kernel_list
 
     quantized, recipe = context.quantized_for_torch(), context.recipe

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tosaic import _core
-from tosaic.accuracy import Tool, tools_of
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.rules import Rule
 from tosaic.annotation.select import Select
-from tosaic.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.base.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.base.visible import one_line
+from tosaic.calibration.accuracy import Tool, tools_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
-from tosaic.visible import one_line
 
 __all__ = ["PLACES", "PassChange", "Recipe", "Stage", "text_of"]
 
@@ -321,7 +321,7 @@ class Recipe:
         InvalidGraph
             As `to_json`.
         """
-        from tosaic.writing import write_text
+        from tosaic.base.writing import write_text
 
         write_text(OPTIONS["path"].accept(path), self.to_json())
 
@@ -336,8 +336,8 @@ class Recipe:
         InvalidGraph
             As `from_json`.
         """
-        from tosaic.options import file_path
-        from tosaic.reading import read_bytes
+        from tosaic.base.options import file_path
+        from tosaic.base.reading import read_bytes
 
         return cls.from_json(
             read_bytes("Recipe", file_path("Recipe", path)).decode("utf-8", "replace"), trust=trust

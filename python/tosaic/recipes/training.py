@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tosaic.options import refusal
+from tosaic.base.options import refusal
 from tosaic.recipes.recipe import Stage
 
 __all__ = ["qat", "train_quantized"]

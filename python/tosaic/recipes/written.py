@@ -16,12 +16,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tosaic import _core, accuracy
+from tosaic import _core
 from tosaic.annotation import config, observers, rules, select, specs
-from tosaic.json_text import parsed_json
-from tosaic.options import is_mapping, shown
+from tosaic.base.json_text import parsed_json
+from tosaic.base.options import is_mapping, shown
+from tosaic.base.quantization import QParams
+from tosaic.calibration import accuracy
 from tosaic.partitions.claimant import Claimant, ClaimantRule
-from tosaic.quantization import QParams
 from tosaic.recipes.changes import PassChange
 from tosaic.recipes.recipe import Recipe, Stage
 

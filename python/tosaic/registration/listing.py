@@ -9,15 +9,15 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.options import refusal, shown
+from tosaic.base.options import refusal, shown
 from tosaic.pte.file import PteFile, load_pte
+from tosaic.pte.kernel_names import BackendUse, KernelList, KernelUse
 from tosaic.pte.save import methods_of, pte_without_payloads
-from tosaic.registration.kernels import BackendUse, KernelList, KernelUse
 
 if TYPE_CHECKING:
-    from tosaic.lowered import Lowered
+    from tosaic.lowering.lowered import Lowered
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.program import Program
+    from tosaic.program.program import Program
 
     Source = (
         str | os.PathLike[str] | bytes | PteFile | Program | Lowered | SplitLowered | Mapping[str, Any] | Any

@@ -12,7 +12,7 @@ from tosaic.report.numbers import decibels, memory, time
 from tosaic.report.quantized import describe_quantized
 
 if TYPE_CHECKING:
-    from tosaic.demo import DemoResult, Run
+    from tosaic.cli.demo import DemoResult, Run
 
 __all__ = ["describe_demo"]
 

@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.resolution import Resolution
-from tosaic.calibration.quantized_program import QuantizedProgram
-from tosaic.comparison import Comparison
-from tosaic.diagnostics import Diagnostic
-from tosaic.dtypes import BITS, bytes_of
-from tosaic.explanation import QuantizationExplanation
+from tosaic.base.diagnostics import Diagnostic
+from tosaic.base.dtypes import BITS, bytes_of
+from tosaic.base.problems import CheckResult
+from tosaic.base.reportable import Reportable
 from tosaic.exporting.result import ExportResult
-from tosaic.layout import Layout
-from tosaic.lowered import Lowered
+from tosaic.lowering.layout import Layout
+from tosaic.lowering.lowered import Lowered
+from tosaic.lowering.pipeline import Pipeline
+from tosaic.lowering.support import COLUMNS, cells_of, support_of
 from tosaic.memory.plan import MemoryComparison, MemoryPlan
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.plan import NodePlace, PartitionPlan
 from tosaic.partitions.split_lowered import SplitLowered
-from tosaic.pipeline import Pipeline
-from tosaic.ports import Io
-from tosaic.problems import CheckResult
+from tosaic.ports.ports import Io
 from tosaic.profiling.lowering import LoweringProfile
 from tosaic.profiling.profile import Profile
-from tosaic.program import Program
+from tosaic.program.comparison import Comparison
+from tosaic.program.program import Program
 from tosaic.pte.file import PteFile, PteMethod
-from tosaic.registration.kernels import KernelList
+from tosaic.pte.kernel_names import KernelList
+from tosaic.quantizing.explanation import QuantizationExplanation
+from tosaic.quantizing.quantized_program import QuantizedProgram
+from tosaic.quantizing.sensitivities import Sensitivity
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.exporting import describe_export
@@ -44,15 +47,12 @@ from tosaic.report.profile import describe_lowering_profile, describe_profile
 from tosaic.report.pte import describe_pte, describe_pte_method
 from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
-from tosaic.reportable import Reportable
-from tosaic.sensitivities import Sensitivity
-from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
-    from tosaic.comparison import CompareRow, Metrics, ModelRow
-    from tosaic.explanation import QuantizedValue
-    from tosaic.ports import Port
-    from tosaic.quantization import QParams
+    from tosaic.base.quantization import QParams
+    from tosaic.ports.ports import Port
+    from tosaic.program.comparison import CompareRow, Metrics, ModelRow
+    from tosaic.quantizing.explanation import QuantizedValue
 
 __all__ = [
     "describe",

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tosaic.options import checked
-from tosaic.visible import one_line, visible
-from tosaic.writing import write_text
+from tosaic.base.options import checked
+from tosaic.base.visible import one_line, visible
+from tosaic.base.writing import write_text
 
 if TYPE_CHECKING:
     import os

@@ -11,7 +11,7 @@ from tosaic.report.numbers import count, decibels, memory, time
 from tosaic.report.partition import describe_split
 
 if TYPE_CHECKING:
-    from tosaic.ports import Port
+    from tosaic.ports.ports import Port
 
 __all__ = ["describe_export"]
 

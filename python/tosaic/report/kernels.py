@@ -8,7 +8,7 @@ from tosaic.report.document import Report, Section, table
 from tosaic.report.numbers import count
 
 if TYPE_CHECKING:
-    from tosaic.registration.kernels import Kernel, KernelList, KernelVariant
+    from tosaic.pte.kernel_names import Kernel, KernelList, KernelVariant
 
 __all__ = ["describe_kernels"]
 

@@ -11,7 +11,7 @@ from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import count, memory
 
 if TYPE_CHECKING:
-    from tosaic.layout import Demand, Layout
+    from tosaic.lowering.layout import Demand, Layout
 
 __all__ = ["describe_layout", "layout_data", "layout_facts", "layout_sections"]
 

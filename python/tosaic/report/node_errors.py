@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tosaic.comparison import Comparison
+from tosaic.program.comparison import Comparison
 from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.document import Picture, Section
 from tosaic.report.numbers import decibels

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tosaic.lowering.support import DTYPES, Cell, Mode, cells_of
 from tosaic.report.text import render_markdown_table
-from tosaic.support import DTYPES, Cell, Mode, cells_of
 
 if TYPE_CHECKING:
     from tosaic import _core

@@ -10,9 +10,9 @@ from tosaic.report.document import Report, Section, table
 from tosaic.report.numbers import count, memory
 
 if TYPE_CHECKING:
+    from tosaic.base.quantization import QParams
     from tosaic.pte.file import PteFile, PteMethod
     from tosaic.pte.plain import PteDelegate, PteTensor
-    from tosaic.quantization import QParams
 
 __all__ = ["describe_pte", "describe_pte_method"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tosaic.defaults import INTEGER_TARGET
-from tosaic.explanation import explain_quantization
+from tosaic.base.defaults import INTEGER_TARGET
+from tosaic.quantizing.explanation import explain_quantization
 from tosaic.report.annotation import narrow_sections
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.numbers import count, decibels, memory, time
@@ -18,9 +18,9 @@ from tosaic.report.numbers import count, decibels, memory, time
 if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.annotation.resolution import FloatTensor, Resolution
-    from tosaic.calibration.quantized_program import QuantizedProgram
-    from tosaic.explanation import QuantizationExplanation
-    from tosaic.quantization import QParams
+    from tosaic.base.quantization import QParams
+    from tosaic.quantizing.explanation import QuantizationExplanation
+    from tosaic.quantizing.quantized_program import QuantizedProgram
 
 __all__ = ["describe_quantized", "with_calibration"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tosaic.options import shown
+from tosaic.base.options import shown
 from tosaic.recipes import Recipe
 from tosaic.report.document import Report, Section, table
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tosaic.quantizing.sensitivities import Mix, Sensitivity
 from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.curve import Line, curve_svg
 from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import decibels
-from tosaic.sensitivities import Mix, Sensitivity
 
 __all__ = ["curve_of", "describe_sensitivity"]
 

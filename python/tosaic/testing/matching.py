@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tosaic import api
-from tosaic.defaults import THRESHOLD_DB
-from tosaic.options import checked
+from tosaic.api import calls as api
+from tosaic.base.defaults import THRESHOLD_DB
+from tosaic.base.options import checked
 
 if TYPE_CHECKING:
-    from tosaic.comparison import Comparison
-    from tosaic.lowered import Lowered
+    from tosaic.lowering.lowered import Lowered
+    from tosaic.program.comparison import Comparison
     from tosaic.report import Report
 
 __all__ = ["MismatchError", "assert_lowers", "assert_matches"]

@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
             outcome.sections.append(("tosaic", failure.report.text))
             folder = item.config.getoption("--tosaic-reports")
             if folder is not None:
-                from tosaic.writing import make_folder
+                from tosaic.base.writing import make_folder
 
                 failure.report.save(make_folder(folder) / _page_name(item.nodeid))
         except Exception as error:  # pytest ends the whole session for an error in a hook

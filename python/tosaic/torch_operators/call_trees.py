@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic.signature import Tree
+from tosaic.ports.signature import Tree
 
 __all__ = ["arguments_tree", "field_names", "input_paths", "results_tree"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosaic import _core
-from tosaic.dtypes import is_float
+from tosaic.base.dtypes import is_float
 
 __all__ = ["CATEGORY", "CODE", "DEFAULT_OF_CATEGORY", "INTEGER_LIMITS", "NARROW_FLOATS"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tosaic import _core
-from tosaic.exception_notes import add_note
-from tosaic.foreign import ForeignOp, TensorSpec, attributes_of_call
+from tosaic.base.exception_notes import add_note
+from tosaic.ports.foreign import ForeignOp, TensorSpec, attributes_of_call
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.opaque import arguments_json

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.dtypes import NUMPY
+from tosaic.base.dtypes import NUMPY
 from tosaic.torch_operators.dtypes import CATEGORY
 
 __all__ = ["number_array"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostic, Diagnostics
-from tosaic.dim_order import dim_order_of
-from tosaic.foreign import ForeignOp
-from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.base.diagnostics import Diagnostic, Diagnostics
+from tosaic.base.dim_order import dim_order_of
+from tosaic.ports.foreign import ForeignOp
+from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.memory_regions import Region

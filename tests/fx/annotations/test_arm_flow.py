@@ -13,7 +13,7 @@ from models.delegates import delegates_of, lower_with_executorch
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation.config import QConfig
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytest.importorskip("executorch", reason="the flow is ExecuTorch's")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ import torch
 import tosaic
 from fx.annotations.quantizers import convert
 from torch import nn
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),

@@ -21,7 +21,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from tosaic.annotation import Fixed, Observed
 from tosaic.annotation.config import Precision, QConfig
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

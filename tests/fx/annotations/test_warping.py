@@ -18,7 +18,7 @@ import tosaic
 from fx.annotations.quantizers import QUANTIZERS, convert, qparams_of
 from torch import nn
 from tosaic.annotation import ExcludeFeeding, Fixed, Inputs, Operator, Outputs, Select
-from tosaic.reference_model import run_reference_model
+from tosaic.lowering.reference_model import run_reference_model
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

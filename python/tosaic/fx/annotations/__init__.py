@@ -6,7 +6,7 @@ torchao, the import of any module of this package raises an ImportError that nam
 
 from __future__ import annotations
 
-from tosaic.extras import naming_extras
+from tosaic.base.extras import naming_extras
 
 with naming_extras("the flow of PT2E quantizers"):
     import torchao  # noqa: F401

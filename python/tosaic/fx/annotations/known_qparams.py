@@ -23,8 +23,9 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
 from tosaic.annotation.specs import Edge, Output, Slot
+from tosaic.base.dtypes import TORCH
+from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
-from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.graph import bodies_of
 from tosaic.fx.annotations.inlined_wrappers import with_inlined_wrappers
@@ -40,7 +41,6 @@ from tosaic.fx.annotations.state_writes import (
     with_rounded_writes,
 )
 from tosaic.fx.annotations.symbolic_sizes import bound_sizes, exported_again, warn_of_sizes
-from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft

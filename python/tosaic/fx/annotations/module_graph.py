@@ -10,7 +10,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostics
+from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.process import collection_paused
 from tosaic.fx.annotations.state_writes import states_of, value_of
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
@@ -18,7 +19,6 @@ from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes
 from tosaic.fx.training_calls import Products, arguments_in, is_in_training, with_arguments
 from tosaic.fx.weights import Weights, dtype_code
-from tosaic.process import collection_paused
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Complex, Ref
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from tosaic.quantization import QParams
+from tosaic.base.quantization import QParams
 
 __all__ = ["Move", "moved_back", "qparams_before", "with_moves"]
 

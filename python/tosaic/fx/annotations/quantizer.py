@@ -34,6 +34,7 @@ from tosaic.annotation.joins import Scale
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
+from tosaic.base.options import refusal, shown
 from tosaic.fx.annotations.addends import link_addends, separate_addends
 from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
@@ -62,7 +63,6 @@ from tosaic.fx.annotations.state_writes import (
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.training_calls import Products
-from tosaic.options import refusal, shown
 
 __all__ = ["Quantizer", "pass_by_position"]
 

@@ -10,9 +10,9 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
 from tosaic.annotation import Output, Plan, Rule
+from tosaic.base.options import refusal
 from tosaic.fx.annotations.read import Annotations, SpecReader, annotation_of
 from tosaic.fx.annotations.write import Refused
-from tosaic.options import refusal
 from tosaic.torch_operators.origins import error_at
 
 __all__ = [

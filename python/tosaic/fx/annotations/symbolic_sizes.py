@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from tosaic import _core
-from tosaic.visible import visible
+from tosaic.base.visible import visible
 
 __all__ = ["bound_sizes", "exported_again", "warn_of_sizes"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosaic import _core
-from tosaic.dtypes import is_float
+from tosaic.base.dtypes import is_float
 from tosaic.pte.host import Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 

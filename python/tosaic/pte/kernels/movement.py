@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
-from tosaic.node_graph import graph_of_node
+from tosaic.program.node_graph import graph_of_node
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tosaic import _core
-from tosaic.dtypes import BITS
+from tosaic.base.dtypes import BITS
 from tosaic.pte.host import Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 from tosaic.pte.method_writer import code_of

@@ -1,0 +1,1 @@
+"""The main calls: lower, check, compare, partition and the like."""

@@ -1,0 +1,1 @@
+"""What all modules use: options, dtypes, arrays, files, processes and problems."""

@@ -1,0 +1,1 @@
+"""Comparison of two runnable programs by nodes and outputs."""

@@ -1,0 +1,1 @@
+"""Compilers of devices and what they read."""

@@ -1,0 +1,157 @@
+"""Compiles ``.tosa`` files for devices with the tools of their makers: Vela and the VGF model converter.
+
+Each tool is a Python package that is installed separately. It runs in a process of its own, because both
+print and keep settings of the whole process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.base.writing import write_bytes
+
+__all__ = ["VELA_CONFIGURATIONS", "compile_vgf", "compile_with_vela", "require_tool", "vela_flags"]
+
+_MODULES = {"vela": "ethosu.vela.vela", "model-converter": "model_converter.cli"}
+_VELA_ARRAYS = (
+    "cmd_data",
+    "weight_data",
+    "scratch_shape",
+    *(
+        f"{side}_{field}"
+        for side in ("input", "output")
+        for field in ("shape", "elem_size", "offset", "region")
+    ),
+)
+_LARGEST_FOR_VELA = 1 << 31
+_SHOWN = 2000  # characters of what a tool printed
+
+VELA_CONFIGURATIONS = {
+    "ethos-u55": ("Ethos_U55_High_End_Embedded", "Shared_Sram"),
+    "ethos-u65": ("Ethos_U65_High_End", "Dedicated_Sram_384KB"),
+    "ethos-u85": ("Ethos_U85_SYS_DRAM_Mid", "Sram_Only"),
+}
+"""By family of Ethos-U: the system configuration and the memory mode that ExecuTorch compiles for."""
+
+
+def vela_flags(accelerator: str, flags: Sequence[str] = ()) -> list[str]:
+    """Returns the flags with which Vela compiles for an accelerator, such as ``ethos-u55-128``.
+
+    Parameters
+    ----------
+    accelerator : str
+    flags : sequence of str
+        Further flags, such as ``--optimise=Size``. ``--config``, ``--system-config`` and ``--memory-mode``
+        replace the defaults, which are those of ExecuTorch.
+    """
+    system, memory = VELA_CONFIGURATIONS[accelerator.rpartition("-")[0]]
+    given = {flag.partition("=")[0] for flag in flags}
+    defaults = {"--config": "Arm/vela.ini", "--system-config": system, "--memory-mode": memory}
+    fixed = {"--accelerator-config": accelerator, "--output-format": "raw"}
+    for name in fixed:
+        if name in given:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="vela",
+                what=f"the flag {name} is not free",
+                expected=f"{name}={fixed[name]}, which the claimant says",
+                got=next(flag for flag in flags if flag.partition("=")[0] == name),
+            )
+    added = {**fixed, **{name: value for name, value in defaults.items() if name not in given}}
+    return [*flags, *(f"{name}={value}" for name, value in added.items())]
+
+
+def compile_with_vela(tosa: bytes, flags: Sequence[str]) -> Mapping[str, np.ndarray[Any, Any]]:
+    """Compiles a ``.tosa`` file for Ethos-U.
+
+    Parameters
+    ----------
+    tosa : bytes
+    flags : sequence of str
+        See `vela_flags`.
+
+    Returns
+    -------
+    mapping of str to numpy.ndarray
+        The arrays of Vela's raw output: ``cmd_data``, ``weight_data``, ``scratch_shape``, and shapes, element
+        sizes, offsets and regions of inputs and outputs.
+
+    Raises
+    ------
+    UnsupportedOp
+        Vela refuses the file. The message has what it printed.
+    ImportError
+        Vela is not installed.
+    """
+    if len(tosa) >= _LARGEST_FOR_VELA:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="vela",
+            what="the file is too large for Vela",
+            expected=f"less than {_LARGEST_FOR_VELA} bytes",
+            got=f"{len(tosa)}",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "model.tosa"
+        write_bytes(source, tosa)
+        made = Path(folder) / "model_vela.npz"
+        _run("vela", [*flags, f"--output-dir={folder}", str(source)], made)
+        with np.load(made, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in _VELA_ARRAYS if name in arrays.files}
+
+
+def compile_vgf(tosa: bytes, flags: Sequence[str] = ()) -> bytes:
+    """Converts a ``.tosa`` file to a VGF file.
+
+    Raises
+    ------
+    UnsupportedOp
+        The converter refuses the file. The message has what it printed.
+    ImportError
+        The converter is not installed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / "model.tosa", Path(folder) / "model.vgf"
+        write_bytes(source, tosa)
+        _run("model-converter", [*flags, "--input", str(source), "--output", str(made)], made)
+        return made.read_bytes()
+
+
+def require_tool(tool: str) -> str:
+    """Returns the module of a tool, ``vela`` or ``model-converter``.
+
+    Raises
+    ------
+    ImportError
+        It is not installed.
+    """
+    module = _MODULES[tool]
+    if find_spec(module.partition(".")[0]) is None:
+        raise ImportError(f"{tool} is not installed: pip install 'tosaic[devices]'")
+    return module
+
+
+def _run(tool: str, arguments: Sequence[str], made: Path) -> None:
+    module = require_tool(tool)
+    start = f"import sys; from {module} import main; sys.exit(main())"
+    command = [sys.executable, "-c", start, *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=made.parent)
+    if done.returncode == 0 and made.exists() and made.stat().st_size > 0:
+        return
+    printed = b"\n".join((done.stdout, done.stderr)).decode(errors="replace").strip()
+    raise _core.make_error(
+        _core.UnsupportedOp,
+        where=tool,
+        what=f"{tool} cannot compile the file",
+        expected="exit code 0 and a compiled file",
+        got=f"exit code {done.returncode}: {printed[-_SHOWN:]}",
+    )

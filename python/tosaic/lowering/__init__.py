@@ -1,0 +1,1 @@
+"""Lowered programs: pipelines, layouts, sidecars and TOSA files."""

@@ -1,0 +1,537 @@
+"""The pipeline of a lowering as a value: the passes in order, which you can list, change and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.base.arrays import as_array, dtype_name
+from tosaic.base.defaults import TARGET
+from tosaic.base.dtypes import NUMPY, TORCH
+from tosaic.base.exception_notes import add_note
+from tosaic.base.options import checked, refusal
+from tosaic.base.quantization import QParams
+from tosaic.base.reportable import Reportable
+
+__all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
+
+RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
+# Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
+_CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
+STAGES = ("exported", "quantized", "integer", "tosa")
+PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
+
+
+class Pass:
+    """A named step of a pipeline, which makes a changed graph of a graph.
+
+    Parameters
+    ----------
+    name : str
+        ``my-pass``. A name may occur once in each section of a pipeline.
+    run : callable
+        Takes a `Graph` and returns the changed graph, or None if it changes nothing. It is called once in a
+        lowering, with a graph at one of the stages that the pass takes. `Rewriter` makes a changed graph.
+    takes : sequence of str
+        Stages: ``exported``, ``quantized``, ``integer``, ``tosa``; all of them by default. A pipeline does
+        not run the pass on graphs at other stages.
+    makes : str, optional
+        The stage of the graphs that the pass returns. Without a value, it is the stage of the graph that was
+        passed in.
+    needs : sequence of str
+        Names of passes that must run before this one.
+    summary : str
+        One sentence for `tosaic passes`.
+
+    Raises
+    ------
+    InvalidGraph
+        A stage is unknown, `run` is not callable, or the name has a ``/`` or a control character.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> tosaic.Pass("count", lambda graph: print(len(graph)), takes=["tosa"])
+    <Pass 'count': tosa -> tosa>
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: PassFunction,
+        *,
+        takes: Sequence[str] = STAGES,
+        makes: str | None = None,
+        needs: Sequence[str] = (),
+        summary: str = "",
+    ) -> None:
+        if not _is_name(name):
+            raise refusal("Pass", "name", "a string such as 'my-pass', without '/'", name)
+        if not callable(run):
+            raise refusal("Pass", "run", "a callable that takes a Graph and returns a Graph or None", run)
+        if makes is not None and makes not in STAGES:
+            raise refusal("Pass", "makes", f"one of {', '.join(STAGES)}, or None", makes)
+        stages = _names("takes", takes, STAGES)
+        if not stages:
+            raise refusal("Pass", "takes", f"at least one of {', '.join(STAGES)}", takes)
+        self._core = _core.Pass(
+            name,
+            _with_note(name, run),
+            summary=str(summary),
+            takes=stages,
+            makes=makes,
+            needs=_names("needs", needs),
+            always=False,
+        )
+
+    @classmethod
+    def _of(cls, core: _core.Pass) -> Pass:
+        made = cls.__new__(cls)
+        made._core = core
+        return made
+
+    @property
+    def name(self) -> str:
+        """The name of the pass, such as ``fold-constants``."""
+        return str(self._core.name)
+
+    @property
+    def summary(self) -> str:
+        """What the pass does, in one sentence."""
+        return str(self._core.summary)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The stages of the graphs on which the pass is run."""
+        return tuple(self._core.takes)
+
+    @property
+    def makes(self) -> str | None:
+        """The stage of the graph that the pass returns; None if the pass does not change the stage."""
+        stage: str | None = self._core.makes
+        return stage
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of passes that must run before this one."""
+        return tuple(self._core.needs)
+
+    @property
+    def serves_as(self) -> tuple[str, ...]:
+        """Names of the passes that this pass replaced in a pipeline."""
+        return tuple(self._core.serves_as)
+
+    @checked
+    def run(self, graph: _core.Graph, *, target: str | None = None) -> _core.Graph:
+        """Runs the pass on a graph, which is verified before and after.
+
+        Parameters
+        ----------
+        graph : Graph
+        target : str, optional
+            The target that the pass may ask for. By default one with both profiles, ``int16`` and
+            ``variable``.
+
+        Returns
+        -------
+        Graph
+            The same object if the pass changes nothing.
+
+        Raises
+        ------
+        InvalidGraph
+            The graph is broken or at a stage that the pass does not take, or the pass returned a graph that
+            is broken or at another stage than it claims.
+        """
+        return self._core.run(graph, target=RUN_TARGET if target is None else target)
+
+    def __reduce__(self) -> Any:
+        raise _not_pickled("Pass", "Pickle the function, and make the pass where it is unpickled")
+
+    def __copy__(self) -> Pass:
+        return self
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Pass:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.makes or 'the same stage'}>"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass at its place in a pipeline.
+
+    Attributes
+    ----------
+    section : str
+        ``simplify``, ``quantize``, ``decompose``, ``layout`` or ``legalize``.
+    pass_ : Pass
+    """
+
+    section: str
+    pass_: Pass
+
+    @property
+    def name(self) -> str:
+        """The name of the pass."""
+        return self.pass_.name
+
+    @property
+    def id(self) -> str:
+        """The anchor ``section/name``, which names the pass without ambiguity."""
+        return f"{self.section}/{self.name}"
+
+
+class Pipeline(Reportable):
+    """The passes that lower a program for a target, in order.
+
+    ``Pipeline.default(target)`` is what `lower` runs. A pipeline is changed in place; `copy` makes another.
+    Passes are in five sections, in this order:
+
+    ============= ===================================================================
+    simplify      constants, duplicates and identities, at stage exported
+    quantize      integer arithmetic, for targets with profile INT
+    decompose     composite operators become operators that TOSA has
+    layout        each value gets a dim order
+    legalize      operators become TOSA's
+    ============= ===================================================================
+
+    Methods take the name of a pass as `anchor`. If several sections have a pass of that name, write
+    ``section/name``. An anchor that is unknown or ambiguous raises `InvalidGraph`.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    >>> def count(graph):
+    ...     print(len(graph), "nodes at stage", graph.stage)
+    >>> pipeline.insert_after("legalize-tosa", count)
+    >>> [step.name for step in pipeline][-4:]
+    ['count', 'fold-constants', 'simplify', 'common-subexpressions']
+    """
+
+    def __init__(self, core: _core.Pipeline) -> None:
+        if not isinstance(core, _core.Pipeline):
+            raise refusal("Pipeline", "core", "a pipeline that Pipeline.default(target) makes", core)
+        self._core = core
+
+    @classmethod
+    @checked
+    def default(cls, target: str | None = None) -> Pipeline:
+        """Returns the passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
+        return cls(_core.Pipeline.default(TARGET if target is None else target))
+
+    @property
+    def target(self) -> str:
+        """The target of the passes, such as ``TOSA-1.0+INT``."""
+        return str(self._core.target)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (Step(section, Pass._of(core)) for section, core in self._core.steps)
+
+    def __len__(self) -> int:
+        return len(self._core.steps)
+
+    def __getitem__(self, anchor: str) -> Pass:
+        return Pass._of(self._core.at(_anchor("Pipeline[...]", anchor)))
+
+    def __contains__(self, anchor: object) -> bool:
+        return any(anchor in (step.name, step.id) for step in self)
+
+    def insert_before(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Puts a pass in front of another one.
+
+        Parameters
+        ----------
+        anchor : str
+        pass_ : Pass or callable
+            A callable `Graph` -> `Graph` or None becomes a `Pass` that takes all stages, with the name of the
+            function: ``my_pass`` is ``my-pass``.
+        """
+        self._core.insert_before(_anchor("insert_before", anchor), _pass("insert_before", pass_))
+
+    def insert_after(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Puts a pass behind another one; parameters as `insert_before`."""
+        self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
+
+    def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Replaces a pass by another one, which also meets the needs of other passes for the old one."""
+        self._core.replace(_anchor("replace", anchor), _pass("replace", pass_))
+
+    def remove(self, anchor: str) -> None:
+        """Removes a pass. If another pass needs it, `check` and `lower` raise an error that names both."""
+        self._core.remove(_anchor("remove", anchor))
+
+    def copy(self) -> Pipeline:
+        """Returns another pipeline of the same passes."""
+        return Pipeline(self._core.copy())
+
+    def __copy__(self) -> Pipeline:
+        return self.copy()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Pipeline:
+        return self.copy()  # passes are values
+
+    def __reduce__(self) -> Any:
+        raise _not_pickled("Pipeline", "Write a function that makes it, and call that where it is needed")
+
+    def check(self) -> None:
+        """Checks the order of the passes. `lower` calls this method.
+
+        Raises
+        ------
+        InvalidGraph
+            A pass needs another one before it, a pass is at a place where no graph has a stage that the pass
+            takes, or no pass makes a graph at stage tosa.
+        """
+        self._core.check()
+
+    __repr__ = Reportable.__str__
+
+
+class Rewriter:
+    """Makes a changed graph of a graph, node by node.
+
+    Visit the nodes of `source` in order. For each, call `copy`, or emit other nodes and `replace` it. Nothing
+    is copied before the first change. A node whose results nobody reads any more may be kept: later passes
+    drop it.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Raises
+    ------
+    InvalidGraph
+        Nodes are not visited in order, a replacement has another type or other qparams than what it replaces,
+        operands do not fit an operator, or the result of an operator over quantized values has no qparams.
+        The error names the node.
+
+    Examples
+    --------
+    A pass that writes ``x - x`` as a constant:
+
+    >>> import numpy as np
+    >>> import tosaic
+    >>> def zero_differences(graph):
+    ...     rewriter = tosaic.Rewriter(graph)
+    ...     for node in graph.nodes:
+    ...         if node.op == "sub" and node.operands[0] == node.operands[1]:
+    ...             zeros = np.zeros(node.results[0].shape, np.float32)
+    ...             rewriter.replace(node, rewriter.constant(node, zeros))
+    ...         else:
+    ...             rewriter.copy(node)
+    ...     return rewriter.finish()
+    """
+
+    def __init__(self, graph: _core.Graph) -> None:
+        if not isinstance(graph, _core.Graph):
+            raise refusal("Rewriter", "graph", "a tosaic.Graph, such as program.graph", graph)
+        self._core = _core.Rewriter(graph)
+
+    @property
+    def source(self) -> _core.Graph:
+        """The graph that is read."""
+        return self._core.source
+
+    def copy(self, node: _core.Node) -> None:
+        """Copies the node, whose turn it is."""
+        self._core.copy(_node("copy", node))
+
+    def replace(self, node: _core.Node, results: Any) -> None:
+        """Replaces the results of the node, whose turn it is, by values.
+
+        Parameters
+        ----------
+        node : Node
+        results : Value, NewValue, or a sequence of them
+            As many values as the node has results, with the same dtypes and shapes, and at stage quantized
+            with the same qparams. A `Value` of `source` represents the value that it has become in the new
+            graph.
+        """
+        self._core.replace(_node("replace", node), results)
+
+    def emit(
+        self,
+        at: _core.Node,
+        op: str,
+        operands: Sequence[Any],
+        attrs: dict[str, Any] | None = None,
+        *,
+        qparams: QParams | Sequence[QParams | None] | None = None,
+    ) -> Any:
+        """Adds a node.
+
+        Parameters
+        ----------
+        at : Node
+            The node whose turn it is. The new node is placed before this node, and has its origin.
+        op : str
+            An operator that is allowed at the stage of the graph; ``tosaic ops`` lists all operators.
+        operands : sequence of Value, NewValue or None
+            None for an optional operand that is absent.
+        attrs : dict, optional
+            Attributes by name. Missing attributes have their defaults.
+        qparams : QParams, optional
+            For a graph at stage quantized, where an operator over quantized values means "dequantize, compute
+            in f32, quantize": the qparams with which the result is quantized, such as
+            ``node.results[0].qparams``. The result is then integers of their dtype. A float result of an
+            operator that reads quantized values must have them. A sequence for an operator with several
+            results. The result of ``quantize`` has the qparams in its attributes.
+
+        Returns
+        -------
+        NewValue or tuple of NewValue
+            The result, or the results if the operator has several.
+        """
+        _node("emit", at)
+        if not isinstance(op, str):
+            raise refusal("emit", "op", "the name of an operator, such as 'add'", op)
+        if isinstance(operands, str) or not isinstance(operands, Iterable):
+            raise refusal("emit", "operands", "a sequence of values, also for one operand", operands)
+        if isinstance(attrs, dict) and not all(isinstance(name, str) for name in attrs):
+            raise refusal("emit", "attrs", "attributes by name", attrs)
+        try:
+            return self._core.emit(at, op, list(operands), attrs, qparams=qparams)
+        except OverflowError as error:
+            raise refusal("emit", "attrs", "integers of at most 64 bits", attrs) from error
+
+    def constant(
+        self,
+        at: _core.Node,
+        array: Any,
+        *,
+        dtype: str | None = None,
+        qparams: QParams | None = None,
+        name: str = "constant",
+    ) -> _core.NewValue:
+        """Adds a constant with the elements of an array, which is copied.
+
+        Parameters
+        ----------
+        at : Node
+            The node whose turn it is.
+        array : array_like or torch.Tensor
+            Python floats become f32 and Python integers i64, also in lists, as ``torch.tensor`` converts
+            them; at stage tosa, integers become i32. Arrays and tensors keep their dtype.
+        dtype : str, optional
+            ``f32``, ``i32`` ...: the elements are converted to it. TOSA has no f64, so an array of f64 is
+            refused without it.
+        qparams : QParams, optional
+            Which numbers the integers represent, for a graph at stage quantized.
+        name : str
+            The name of the constant.
+
+        Raises
+        ------
+        InvalidGraph
+            The dtype is unknown, or an array of f64 has no `dtype`.
+        LayoutMismatch
+            `array` is not an array of numbers.
+        """
+        _node("constant", at)
+        if not isinstance(name, str):
+            raise refusal("constant", "name", "a string", name)
+        elements = np.array(_elements(array, dtype, name, self.source.stage), order="C")
+        constant = _core.Constant(
+            name,
+            "folded",
+            dtype_name(elements.dtype),
+            elements.shape,
+            elements.ctypes.data,
+            elements.nbytes,
+            elements,
+        )
+        return self._core.constant(at, constant, qparams=qparams)
+
+    def finish(self) -> _core.Graph | None:
+        """Returns the new graph, or None if every node was copied. All nodes must have been visited."""
+        return self._core.finish()
+
+
+def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarray[Any, Any]:
+    """Returns the elements of a constant as an array of the dtype that it will have."""
+    if dtype is not None and dtype not in _CONSTANTS:
+        raise refusal("Rewriter.constant", "dtype", f"one of {', '.join(_CONSTANTS)}, or None", dtype)
+    what = f"constant '{name}'"
+    found = as_array(array, where="rewriter", what=what)
+    if dtype is not None:
+        return found if dtype_name(found.dtype) == dtype else found.astype(_CONSTANTS[dtype])
+    if not hasattr(array, "dtype"):  # Python numbers
+        found = (
+            as_array(array, dtype="f32", where="rewriter", what=what) if found.dtype == np.float64 else found
+        )
+        found = found.astype(np.int32) if found.dtype == np.int64 and stage == "tosa" else found
+    if found.dtype == np.float64:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="rewriter",
+            what=f"constant '{name}' has a dtype that TOSA lacks",
+            expected="an array of another dtype, such as f32",
+            got="an array of f64",
+            hint="Write rewriter.constant(node, array, dtype='f32')",
+        )
+    return found
+
+
+def _with_note(name: str, run: PassFunction) -> PassFunction:
+    """Wraps the function of a pass: its exceptions say which pass they come from."""
+
+    def call(graph: _core.Graph) -> _core.Graph | None:
+        try:
+            return run(graph)
+        except Exception as error:
+            add_note(error, f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
+            raise
+
+    return call
+
+
+def _node(where: str, node: Any) -> _core.Node:
+    if not isinstance(node, _core.Node):
+        raise refusal(where, "at" if where in ("emit", "constant") else "node", "a node of the graph", node)
+    return node
+
+
+def _not_pickled(kind: str, hint: str) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="pickle",
+        what=f"a tosaic.{kind} cannot be pickled",
+        expected="values that consist of data",
+        got="passes, which are functions",
+        hint=hint,
+    )
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and name.isprintable() and "/" not in name
+
+
+def _names(option: str, names: Any, known: Sequence[str] = ()) -> list[str]:
+    expected = f"a sequence of {', '.join(known)}" if known else "a sequence of names of passes"
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise refusal("Pass", option, expected, names)
+    if any(not isinstance(name, str) or (known and name not in known) for name in names):
+        raise refusal("Pass", option, expected, names)
+    return list(names)
+
+
+def _anchor(where: str, anchor: Any) -> str:
+    if not isinstance(anchor, str):
+        raise refusal(where, "anchor", "the name of a pass, or 'section/name'", anchor)
+    return anchor
+
+
+def _pass(where: str, pass_: Any) -> _core.Pass:
+    if isinstance(pass_, Pass):
+        return pass_._core
+    if callable(pass_):
+        name = getattr(pass_, "__name__", "") or type(pass_).__name__
+        return Pass(name.replace("_", "-").strip("-"), pass_)._core
+    raise refusal(where, "pass_", "a tosaic.Pass, or a callable that takes a Graph", pass_)

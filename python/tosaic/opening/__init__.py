@@ -1,0 +1,1 @@
+"""Programs from whatever holds one: files, exported programs, graphs."""

@@ -1,0 +1,1 @@
+"""Inputs and outputs: names, signatures, forms and quantization."""

@@ -1,0 +1,1 @@
+"""Programs that run: models, overrides, archives and samples."""

@@ -1,0 +1,413 @@
+"""A graph with a signature that can be run: what programs and lowered programs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.base.arrays import as_array
+from tosaic.base.reportable import Reportable
+from tosaic.base.threads import run_threads
+from tosaic.base.visible import one_line
+from tosaic.ports.port_names import by_position
+from tosaic.ports.ports import (
+    Port,
+    caller_inputs,
+    caller_outputs,
+    first_inputs,
+    input_port,
+    output_port,
+    variable_ports,
+)
+from tosaic.program.overrides import Overrides, split_functions
+
+if TYPE_CHECKING:
+    from tosaic.ports.signature import Signature
+    from tosaic.program.stacked_calls import StackedCall
+
+
+__all__ = ["Runnable", "flat_signature", "signature_fault"]
+
+
+def flat_signature(graph: _core.Graph) -> Signature:
+    """Returns the signature of a bare graph.
+
+    A call passes inputs by position or name, and returns one output or a tuple of outputs.
+    """
+    from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature, Tree
+
+    leaf = Tree("leaf")
+    ports = graph.inputs
+    inputs = [(i, ports[i]) for i in first_inputs(graph)]
+    outputs = [(i, port) for i, port in enumerate(graph.outputs) if port.kind == "user"]
+    return Signature(
+        inputs=Tree("tuple", (Tree("tuple", (leaf,) * len(inputs)), Tree("dict"))),
+        outputs=leaf if len(outputs) == 1 else Tree("tuple", (leaf,) * len(outputs)),
+        input_leaves=tuple(InputLeaf(port.path or port.name, i) for i, port in inputs),
+        output_leaves=tuple(OutputLeaf(port.path or port.value.name, i) for i, port in outputs),
+        arg_names=tuple(port.name for _, port in inputs),
+    )
+
+
+def signature_fault(graph: _core.Graph, signature: Signature) -> str:
+    """Returns the reason why a signature does not fit a graph; empty if the signature fits."""
+    return signature.fault(first_inputs(graph), set(caller_outputs(graph)))
+
+
+class Runnable(Reportable):
+    """A graph with a signature, prepared to run on first use."""
+
+    def __init__(self, graph: _core.Graph, signature: Signature | None) -> None:
+        self._graph = graph
+        self._overrides = Overrides()
+        self._state_to_resume: dict[str, Any] = {}
+        self._signature = flat_signature(graph) if signature is None else signature
+
+    @property
+    def graph(self) -> _core.Graph:
+        """The graph, which is immutable."""
+        return self._graph
+
+    @property
+    def signature(self) -> Signature:
+        """How nested arguments become the inputs of the graph, and how its outputs become a nested result."""
+        return self._signature
+
+    @property
+    def stage(self) -> str:
+        """The stage of the graph: ``exported``, ``quantized``, ``integer`` or ``tosa``."""
+        return self._graph.stage
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs that the caller passes, in order. States are not in the list.
+
+        An array that the graph has as several inputs, one for each quantization, is one port here.
+        """
+        users = [port for port in self._graph.inputs if port.kind == "user"]
+        arrays: dict[int, list[_core.Input]] = {}
+        for port, place in zip(users, self._place_of_input, strict=True):
+            arrays.setdefault(place, []).append(port)
+        return tuple(input_port(ports) for ports in arrays.values())
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """The caller's outputs, in order: results, and new values of inputs that the program writes.
+
+        A new value has kind ``mutation`` and the path of its input. New values of states are not in the list.
+        """
+        outputs = self._graph.outputs
+        return tuple(output_port(outputs[index]) for index in self._output_indices)
+
+    @cached_property
+    def states(self) -> tuple[Port, ...]:
+        """Mutated buffers, or the variables of a TOSA program. Their values persist from run to run."""
+        inputs = tuple(input_port([port]) for port in self._graph.inputs if port.kind == "state")
+        return inputs + variable_ports(self._graph)
+
+    @cached_property
+    def session(self) -> _core.Session:
+        """The graph prepared to run on this machine; it holds the values of the states."""
+        session = self._prepared(self._own_graph())
+        for path, value in self._state_to_resume.items():
+            session.set_state(path, value)
+        return session
+
+    def _prepared(self, graph: _core.Graph) -> _core.Session:
+        nodes, operators = split_functions(self._overrides.functions_for(graph), graph)
+        return _core.Session(graph, override_nodes=nodes, override_ops=operators, threads=run_threads())
+
+    def _own_graph(self) -> _core.Graph:
+        """Makes the graph own all its constants, and returns it."""
+        return self._graph
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns everything but the session.
+
+        A copy gets its own session, with the present values of the states.
+        """
+        state = dict(self.__dict__)
+        session = state.pop("session", None)
+        if session is not None:
+            names = [port.path or port.name for port in self.states]
+            state["_state_to_resume"] = {name: session.state(name) for name in names}
+        return state
+
+    def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Flattens the arguments of a call to arrays, in the order of `inputs`."""
+        return self._arrays_of(self._leaves(args, kwargs))
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Returns the caller's argument for each of `inputs`."""
+        named = self._named_inputs(args, kwargs)
+        return self._signature.flatten(args, kwargs) if named is None else named
+
+    def _arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
+        return [
+            as_array(leaf, port.path or port.name, dtype=port.dtype)
+            for leaf, port in zip(leaves, self.inputs, strict=True)
+        ]
+
+    def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """Returns the arguments of a call that names each of `inputs`, in their order; None for other calls.
+
+        A call whose keywords are exactly the parameters of the exported module, including those that were
+        constants at export, is a call of the module: None too.
+        """
+        signature = self._signature
+        if args or signature.is_called_by(set(kwargs)):
+            return None
+        found = by_position(kwargs, [(port.path, port.name) for port in self.inputs])
+        if found is None or len(found) != len(self.inputs):
+            return None
+        return [found[i] for i in range(len(found))]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program.
+
+        An input that the module writes (``cache.index_copy_(1, pos, q)``) is written here too: after the run,
+        its new value is copied into the caller's array or tensor. `run_functional` returns the new values
+        instead.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Either the arguments of the exported module, with the same nesting, or each input by its path or
+            name from `inputs`: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``. Tensors may be numpy arrays,
+            torch tensors or Python numbers. The notes say which arrays are copied and which are refused.
+            Arrays may be stacks of samples, as those of `tosaic.quantize`: with one more axis in front, or
+            with a multiple of the extent of the first axis. Each entry runs, one after the other.
+
+        Returns
+        -------
+        object
+            The module's result, with numpy arrays instead of tensors. The arrays are new memory; the last
+            operators write directly to them unless a conversion is needed. Results of a stack are stacked in
+            the same form.
+
+        Raises
+        ------
+        LayoutMismatch
+            An input has another shape, dtype or memory order than declared; the message names the input. Or
+            the program writes an input whose argument cannot be written or shares memory with another input;
+            then nothing has been written.
+        InvalidGraph
+            The arguments have another nesting, an integer is out of the range of its input, an index is out
+            of range, or a weight was changed since import. Or stacks have different lengths or forms, or a
+            result has no axis for their entries.
+
+        Notes
+        -----
+        An array is read in place if it is dense, has the declared dtype and has the right memory order: the
+        declared one for a lowered program, row-major for others. Other arrays are copied or converted
+        first: arrays with any strides (slices, transposes, negative strides, repeated elements), arrays of
+        another byte order, and integers of another width whose values fit the declared dtype. Two cases are
+        refused: channels-last strides where row-major is declared, and, from rank 3 on, strides of another
+        order than the one that was declared with ``orders``.
+
+        The arguments are read and written without the GIL: a thread that changes or frees their memory during
+        the call races with it, as with torch's own operators.
+        """
+        try:
+            if self._takes_arrays and not kwargs:
+                direct = self.session.run_plain(args)
+                if direct is not None:
+                    return self._result_of(direct)
+            return self.nested(self._run_leaves(self._leaves(args, kwargs)))
+        except _core.LayoutMismatch:
+            stacked = self._stacked(args, kwargs)
+            if stacked is None:
+                raise
+        return self.nested(self._joined(stacked, [self._run_leaves(leaves) for leaves in stacked]))
+
+    __call__ = run
+
+    def _run_leaves(self, leaves: Sequence[Any]) -> list[Any]:
+        """Runs on the caller's argument for each of `inputs`, and writes new values into them."""
+        arrays = self._arrays_of(leaves)
+        writers = self._writers(leaves, arrays) if self._written else []
+        results = self.run_arrays(arrays)
+        for index, write in writers:
+            write(results[index])
+        return results
+
+    def _stacked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StackedCall | None:
+        from tosaic.program.stacked_calls import stacked_call
+
+        return stacked_call(self._leaves(args, kwargs), self.inputs, [i for _, i in self._written])
+
+    def _joined(self, stacked: StackedCall, results: Sequence[Sequence[Any]]) -> list[Any]:
+        return stacked.joined(results, [port.path or port.name for port in self.outputs])
+
+    def run_functional(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Runs the program without writing to the caller's arrays.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As in `run`. Written inputs may be read-only arrays, and inputs may share memory: they are treated
+            as separate arrays.
+
+        Returns
+        -------
+        result : object
+            As in `run`.
+        mutations : dict of str to numpy.ndarray
+            The new values of the inputs that the program writes, by the input's path: ``{"cache": ...}``.
+
+        Raises
+        ------
+        LayoutMismatch, InvalidGraph
+            As in `run`.
+        """
+        try:
+            results = self.run_arrays(self.arrays(*args, **kwargs))
+        except _core.LayoutMismatch:
+            stacked = self._stacked(args, kwargs)
+            if stacked is None:
+                raise
+            results = self._joined(stacked, [self.run_arrays(self._arrays_of(each)) for each in stacked])
+        ports = self.inputs
+        return self.nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
+
+    @cached_property
+    def _takes_arrays(self) -> bool:
+        """True if the positional arguments of a call are the inputs of the graph, not converted or written.
+
+        Such calls go to the session as they are. A run moves all other code out of the processor's caches,
+        and then taking a call apart in Python takes up to a millisecond.
+        """
+        places = self._signature._flat_places
+        is_flat = places is not None and [places[i] for i in self._place_of_input] == list(range(len(places)))
+        converts = type(self)._arrays_of is not Runnable._arrays_of
+        return is_flat and not self._written and not converts
+
+    def _result_of(self, arrays: list[Any]) -> Any:
+        """Returns `nested` of these arrays, with few steps if there is only one."""
+        return arrays[0] if self._returns_array else self.nested(arrays)
+
+    @cached_property
+    def _returns_array(self) -> bool:
+        """True if the program returns one array."""
+        return self._signature.outputs.kind == "leaf" and len(self._output_indices) == 1
+
+    @cached_property
+    def _written(self) -> tuple[tuple[int, int], ...]:
+        """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
+        users = {index: position for position, index in enumerate(first_inputs(self._graph))}
+        outputs = self._graph.outputs
+        targets = [outputs[index].mutated_input for index in self._output_indices]
+        return tuple((at, users[i]) for at, i in enumerate(targets) if i is not None)
+
+    def _writers(
+        self, leaves: Sequence[Any], arrays: Sequence[Any]
+    ) -> list[tuple[int, Callable[[Any], None]]]:
+        """Returns functions that write new values into the arguments, each with its position in `outputs`.
+
+        Raises
+        ------
+        LayoutMismatch
+            An argument cannot be written, or shares memory with another one.
+        """
+        from tosaic.program.mutated_inputs import refuse_shared_memory, writer
+
+        names = [port.path or port.name for port in self.inputs]
+        writers = []
+        for at, i in self._written:
+            port = self.outputs[at]
+            writers.append((at, writer(leaves[i], arrays[i], names[i], port.dtype, port.shape)))
+            refuse_shared_memory(i, arrays, names)
+        return writers
+
+    @cached_property
+    def _output_indices(self) -> tuple[int, ...]:
+        return caller_outputs(self._graph)
+
+    def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """Runs on flat arrays and does not change them.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            One for each of `inputs`, as returned by the method `arrays`.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One for each of `outputs`.
+
+        Raises
+        ------
+        InvalidGraph
+            The number of arrays is not the number of inputs, an integer or index is out of range, or a weight
+            was changed since import.
+        LayoutMismatch
+            An array has another shape, dtype or layout than its input.
+        """
+        return list(self.session.run(self.graph_arrays(arrays)))
+
+    def graph_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """Returns the array for each input of the graph, without states.
+
+        An input that is quantized with several qparams is several inputs of a lowered graph, which have the
+        same path. They all get the same array.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            One for each of `inputs`.
+
+        Raises
+        ------
+        InvalidGraph
+            The number of arrays is not the number of inputs.
+        """
+        given = None if isinstance(arrays, Mapping | str) or not np.iterable(arrays) else list(arrays)
+        if given is None or len(given) != len(self.inputs):
+            names = ", ".join(f"'{port.path or port.name}'" for port in self.inputs)
+            count = len(self.inputs)
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="inputs",
+                what="the program has another number of inputs",
+                expected=f"a list of {count} array{'s' * (count != 1)}" + (f" ({names})" if names else ""),
+                got=f"a {type(arrays).__name__}" if given is None else str(len(given)),
+            )
+        return [given[i] for i in self._place_of_input]
+
+    @cached_property
+    def _place_of_input(self) -> tuple[int, ...]:
+        """For each input of the graph that is not a state, its position in `inputs`."""
+        return tuple(caller_inputs([port for port in self._graph.inputs if port.kind == "user"]))
+
+    def nested(self, arrays: Sequence[Any]) -> Any:
+        """Returns the caller's nested result for one array for each of `outputs`."""
+        by_index: list[Any] = [None] * len(self._graph.outputs)
+        for index, array in zip(self._output_indices, arrays, strict=True):
+            by_index[index] = array
+        return self._signature.unflatten(by_index)
+
+    def flat_outputs(self, result: Any) -> dict[str, Any]:
+        """Flattens a result of `run`: the arrays by path."""
+        leaves = zip(
+            self._signature.output_leaves, self._signature.outputs.flatten(result, "out"), strict=True
+        )
+        return {leaf.path: value for leaf, value in leaves if leaf.index is not None}
+
+    def reset_state(self) -> None:
+        """Resets every state to its initial value."""
+        self.session.reset_state()
+
+    @property
+    def type_text(self) -> str:
+        """The inputs and outputs as text: ``(x: f32[1,3,8,8]) -> f32[1,10]``."""
+        inputs = ", ".join(f"{one_line(port.path or port.name)}: {port.type_text}" for port in self.inputs)
+        return f"({inputs}) -> {', '.join(port.type_text for port in self.outputs)}"
+
+    def text(self) -> str:
+        """Returns the graph as text, which `Graph.parse` reads back."""
+        return self._graph.text()

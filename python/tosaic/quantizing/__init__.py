@@ -1,0 +1,1 @@
+"""Calls that quantize programs and explain what was quantized."""

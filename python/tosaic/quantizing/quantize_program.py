@@ -1,0 +1,193 @@
+"""Quantizes a program of floats on samples: `quantize`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.annotation.config import QConfig
+from tosaic.annotation.plan import Plan
+from tosaic.base.options import checked, refusal
+from tosaic.base.progress import with_progress
+from tosaic.calibration.accuracy import Tool, tools_of
+from tosaic.calibration.draft import Drafting
+from tosaic.calibration.improve import improved
+from tosaic.calibration.insert import quantized_graph
+from tosaic.calibration.plan_program import prepared_graph
+from tosaic.calibration.streams import sample_arrays
+from tosaic.opening.sources import is_exported_program, load_exported, program_of, require_use
+from tosaic.program.overrides import all_nodes
+from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tosaic.ports.foreign import ForeignOp
+    from tosaic.program.program import Program
+
+__all__ = ["Counted", "exported_of", "graph_arrays", "quantize", "require_executor"]
+
+_ATTENTION = frozenset(("sdpa", "softmax"))
+
+
+@checked
+def quantize(
+    program: Any,
+    samples: Any,
+    *,
+    config: QConfig | None = None,
+    rules: Sequence[Callable[[Plan], Plan | None]] = (),
+    tools: Sequence[str | Tool] = (),
+    executor: Executor | None = None,
+    progress: bool = True,
+    bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
+) -> QuantizedProgram:
+    """Quantizes a program of floats, with qparams that follow from samples. Needs no torch.
+
+    The program runs on tosaic's executor, and each tensor that gets a scale is observed while it is computed.
+    What is quantized, and with which integers, is what `tosaic.Quantizer` plans. Batch norms are folded into
+    convolutions first.
+
+    Parameters
+    ----------
+    program : Program, torch.export.ExportedProgram, Graph or path
+        Floats, at stage ``exported``.
+    samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
+        Inputs, as `tosaic.compare` takes them. An iterable, such as a DataLoader, is read once, as a stream.
+        A sample may be a stack of samples: arrays with one more axis in front, or with a multiple of the
+        program's extent on the first axis. Each sample runs from the initial values of all states.
+    config : QConfig, optional
+        Which calls are quantized, and how. Default: `QConfig.int8`.
+    rules : sequence of rule or callable
+        Rules of `tosaic.annotation`, which change the plan in this order.
+    tools : sequence of str or Tool
+        Accuracy tools: ``"equalize"``, ``"smooth"``, ``"gptq"``, ``"bias_correction"``, or objects of
+        `tosaic.calibration.accuracy` with options. They work in this order. `QuantizedProgram.gains` and
+        the report say what each gained. With tools, all samples are held in memory, since they run several
+        times.
+    executor : concurrent.futures.Executor, optional
+        Runs samples in its threads, processes or machines: a ``ThreadPoolExecutor``, a
+        ``ProcessPoolExecutor``, or ``dask.distributed.Client().get_executor()``. The result does not depend
+        on it. Workers need tosaic and numpy, and no torch.
+    progress : bool
+        Show a progress bar, if tqdm is installed and standard error is a terminal or a notebook.
+    bind : optional
+        Sizes of symbolic dimensions, as in `tosaic.from_exported`.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have, as in `tosaic.from_exported`.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `tosaic.open_program`.
+
+    Returns
+    -------
+    QuantizedProgram
+        A program at stage ``quantized``, which can be run, compared, saved and lowered.
+
+    Raises
+    ------
+    InvalidGraph
+        The program is quantized already; a selection of `config` or a rule matches nothing; nothing is
+        quantized; there is no sample; or a sample does not fit, or makes infinities or NaN in a tensor that
+        gets a scale. Errors of a sample have its index, and the node.
+    LayoutMismatch
+        An array of a sample has another dtype or shape than its input.
+    QuantMismatch
+        A symmetric spec has a range of integers without its zero point.
+
+    Notes
+    -----
+    The state of an observer has a fixed size, whatever the number of samples is. Minima, maxima and
+    histograms are exact, so the qparams do not depend on the order of samples, on how they are divided into
+    stacks, or on the executor. Only moving averages depend on the order of samples.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, tosaic
+    >>> exported = torch.export.export(torch.nn.Linear(4, 2).eval(), (torch.zeros(1, 4),))
+    >>> samples = [(np.random.default_rng(seed).random((1, 4), np.float32),) for seed in range(8)]
+    >>> quantized = tosaic.quantize(exported, samples)
+    >>> tosaic.lower(quantized, target="TOSA-1.0+INT").io.inputs[0].qparams.dtype
+    'i8'
+    """
+    require_use("quantize", bind, program, operators=operators)
+    if config is not None and not isinstance(config, QConfig):
+        raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
+    if not isinstance(rules, list | tuple) or not all(map(callable, rules)):
+        raise refusal("quantize", "rules", "a sequence of rules of tosaic.annotation or functions", rules)
+    require_executor("quantize", executor)
+    asked = tools_of(tools)
+    config = QConfig.int8() if config is None else config
+    exported = exported_of(program)
+    source = program_of(program, bind=bind, operators=operators, trust=trust)
+    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
+        apart = _with_attention_parts(exported, trust)
+        if apart is not None and apart is not exported:
+            exported = apart
+            source = program_of(exported, bind=bind, operators=operators, trust=trust)
+    graph = prepared_graph(source.snapshot().graph)
+    stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
+    if asked:
+        kept = [[np.array(each) for each in arrays] for arrays in stream]
+        drafting = Drafting(source, config, rules, kept, executor)
+        draft, gains = improved(drafting, graph, asked)
+    else:
+        draft, gains = Drafting(source, config, rules, stream, executor).draft(graph), []
+    quantized = quantized_graph(draft.graph())
+    calibrated = Calibrated(config, draft, stream.count, tuple(gains))
+    return QuantizedProgram(quantized, source.signature, calibrated, source, exported, trust=trust)
+
+
+def exported_of(program: Any) -> Any:
+    """Returns the exported program that `program` is, or the path of a file that has one, or None."""
+    if is_exported_program(program):
+        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+
+        return with_explicit_dtypes(program)
+    is_path = isinstance(program, str) or hasattr(program, "__fspath__")
+    return program if is_path and str(program).endswith(".pt2") else None
+
+
+def _with_attention_parts(exported: Any, trust: bool) -> Any:
+    """Returns an exported program whose attentions are several calls; None if torch cannot read it."""
+    if exported is None:
+        return None
+    try:
+        from tosaic.fx.attention_parts import with_attention_parts
+
+        found = exported if is_exported_program(exported) else load_exported(exported, trust=trust)
+    except (ImportError, _core.InvalidGraph):
+        return None
+    return with_attention_parts(found)
+
+
+def require_executor(where: str, executor: Any) -> None:
+    """Raises InvalidGraph unless the object is an executor or None."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise refusal(where, "executor", "a concurrent.futures.Executor, or None", executor)
+
+
+def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
+    """Yields, for each run, an array for each input of the graph that the caller passes."""
+    for arrays in sample_arrays(samples, source):
+        yield source.graph_arrays(arrays)
+
+
+class Counted:
+    """An iterator that counts what it yields."""
+
+    def __init__(self, items: Iterator[list[Any]]) -> None:
+        self._items = items
+        self.count = 0
+
+    def __iter__(self) -> Counted:
+        return self
+
+    def __next__(self) -> list[Any]:
+        found = next(self._items)
+        self.count += 1
+        return found

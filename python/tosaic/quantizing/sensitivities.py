@@ -1,0 +1,169 @@
+"""Results of `tosaic.sensitivity`: what each layer costs in accuracy, and mixes of precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tosaic import _core
+from tosaic.base.options import checked, shown
+from tosaic.base.reportable import Reportable
+
+if TYPE_CHECKING:
+    import os
+
+    from tosaic.annotation.config import QConfig
+
+__all__ = ["LayerSensitivity", "Mix", "Sensitivity"]
+
+
+@dataclass(frozen=True)
+class LayerSensitivity:
+    """A contraction, with the calls that follow it up to the next one.
+
+    Attributes
+    ----------
+    name : str
+        The call of the contraction, by its name in torch's graph. ``inputs`` for the calls before the first
+        one.
+    calls : tuple of str
+        All calls of the layer.
+    module_path, source : str
+        Of the contraction, as far as they are known.
+    macs : int
+        Multiply-accumulates of a run.
+    db : tuple of float
+        For each level but the last: the SQNR in dB where this layer has the level, and all others have the
+        next one.
+    lost_db : tuple of float
+        For each level but the last: how much that is below the SQNR where all layers have the next level.
+    """
+
+    name: str
+    calls: tuple[str, ...]
+    module_path: str
+    source: str
+    macs: int
+    db: tuple[float, ...]
+    lost_db: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A measured mix of levels.
+
+    Attributes
+    ----------
+    db : float
+        The SQNR of the outputs against the program of floats, in dB.
+    cost : float
+        The sum over layers of multiply-accumulates times the cost of the level, divided by that sum with the
+        first level everywhere.
+    shares : dict of str to float
+        The share of the multiply-accumulates that have each level.
+    levels : dict of str to str
+        The level of each layer that does not have the first one, by name of the layer.
+    config : QConfig
+        The configuration for `tosaic.quantize` and `tosaic.Quantizer`.
+    """
+
+    db: float
+    cost: float
+    shares: Mapping[str, float]
+    levels: Mapping[str, str]
+    config: QConfig = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Sensitivity(Reportable):
+    """How sensitive a program is to the precision of its layers.
+
+    Attributes
+    ----------
+    levels : tuple of str
+        The precisions, the cheapest first.
+    layers : tuple of LayerSensitivity
+        In the order of the graph.
+    curve : tuple of Mix
+        Measured mixes, the cheapest first: from the first level everywhere to the last one everywhere.
+    wanted_db : float, optional
+        The SQNR that was asked for.
+    samples : int
+        The number of samples that the qparams follow from.
+    measured_on : int
+        The number of samples that the SQNR was measured on.
+    """
+
+    levels: tuple[str, ...]
+    layers: tuple[LayerSensitivity, ...]
+    curve: tuple[Mix, ...]
+    wanted_db: float | None
+    samples: int
+    measured_on: int
+
+    @checked
+    def mix(self, *, wanted_db: float | None = None, most_cost: float | None = None) -> Mix:
+        """Returns a mix of the curve.
+
+        Parameters
+        ----------
+        wanted_db : float, optional
+            Returns the cheapest mix with this SQNR. Default: that which `tosaic.sensitivity` was asked for.
+        most_cost : float, optional
+            Returns the mix of highest SQNR that costs at most so much (see `Mix.cost`).
+
+        Raises
+        ------
+        QuantMismatch
+            No measured mix is as good, or as cheap.
+        InvalidGraph
+            Both are given, or neither is and no SQNR was asked for.
+        """
+        if wanted_db is None and most_cost is None:
+            wanted_db = self.wanted_db
+        if (wanted_db is None) == (most_cost is None):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="mix",
+                what="what makes a mix the best one is not clear",
+                expected="either 'wanted_db' or 'most_cost'",
+                got=f"wanted_db={shown(wanted_db)}, most_cost={shown(most_cost)}",
+            )
+        if most_cost is not None:
+            cheap = [each for each in self.curve if each.cost <= most_cost]
+            if not cheap:
+                raise self._no_mix(f"that costs {most_cost:g}", f"at least {self.curve[0].cost:g}")
+            return max(cheap, key=lambda each: each.db)
+        assert wanted_db is not None
+        good = [each for each in self.curve if each.db >= wanted_db]
+        if not good:
+            best = max(each.db for each in self.curve)
+            raise self._no_mix(f"with {wanted_db:g} dB", f"at most {best:.1f} dB")
+        return min(good, key=lambda each: each.cost)
+
+    def _no_mix(self, what: str, got: str) -> Exception:
+        return _core.make_error(
+            _core.QuantMismatch,
+            where="mix",
+            what=f"there is no mix of {', '.join(self.levels)} {what}",
+            got=got,
+            hint="Add a level, such as 'float', or ask for less",
+        )
+
+    @checked
+    def plot(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Returns the curve of SQNR over cost as SVG, and writes it to a file if there is a path.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        """
+        from tosaic.base.writing import write_text
+
+        bodies = (section.body for section in self.report().sections)
+        picture = next(str(body.svg) for body in bodies if hasattr(body, "svg"))
+        if path is not None:
+            write_text(path, picture + "\n")
+        return picture
