@@ -31,8 +31,9 @@ THIRD_PARTY_HEADERS = {
 # Folder of cpp/tosaic/ -> the layers that it may include besides itself, if it may include fewer layers than
 # its own layer may.
 SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}}
-# Python package -> the only folder of python/tosaic that may import it.
-OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
+# Python package -> the only folders of python/tosaic that may import it. Programs of ExecuTorch are torch's.
+OWNERS = {"torch": ("fx", "executorch"), "torchao": ("fx",), "executorch": ("executorch",)}
+OWNING_FOLDERS = {folder for folders in OWNERS.values() for folder in folders}
 
 
 def layer_dependencies(root: Path) -> dict[str, set[str]]:
@@ -178,11 +179,11 @@ def python_violations(root: Path) -> list[str]:
         package = ["tosaic", *inside[:-1]]
         for line, name, at_import in python_imports(ast.parse(path.read_text()), package):
             parts = name.split(".")
-            owner = OWNERS.get(parts[0])
-            if owner and folder != owner:
-                found.append(f"{where}:{line}: import of {parts[0]} outside python/tosaic/{owner}/")
+            owners = OWNERS.get(parts[0])
+            if owners and folder not in owners:
+                found.append(f"{where}:{line}: import of {parts[0]} outside python/tosaic/{owners[0]}/")
             owned = parts[1] if parts[0] == "tosaic" and len(parts) > 1 else ""
-            if at_import and owned in set(OWNERS.values()) and folder not in set(OWNERS.values()):
+            if at_import and owned in OWNING_FOLDERS and folder not in OWNING_FOLDERS:
                 found.append(
                     f"{where}:{line}: tosaic.{owned} is imported with the module: import it where it is used"
                 )
@@ -299,7 +300,7 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
             "api/calls.py:2: import of torch outside",
         ),
         ("fx/a.py", "import executorch.exir", "import of executorch outside python/tosaic/executorch/"),
-        ("executorch/a.py", "import torch", "import of torch outside"),
+        ("executorch/a.py", "import torchao", "import of torchao outside"),
         ("torch_operators/a.py", "import torch", "import of torch outside"),
         ("torch_operators/a.py", "from tosaic.fx.weights import CODE_OF", "tosaic.fx is imported"),
         ("__init__.py", "from .fx import importer", "tosaic.fx is imported with the module"),
@@ -397,7 +398,7 @@ def test_results_do_not_import_reports() -> None:
     [
         "from tosaic.report import Report",
         "from tosaic import report",
-        "def f():\n    from .report.layout import describe_layout",
+        "def f():\n    from ..report.layout import describe_layout",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tosaic.report.document import Report",
     ],
 )
@@ -552,3 +553,180 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
         "p.b -> p.c -> p.a -> p.b",
         "p.c -> p.a -> p.b -> p.c",
     ]
+
+
+# ---- ranks of Python folders ----
+
+# Folders of python/tosaic, lowest first. A module imports modules of its own folder and of lower ones, in
+# functions and for types, too.
+PYTHON_RANKS = (
+    "base",
+    "ports",
+    "memory",
+    "torch_operators",
+    "program",
+    "lowering",
+    "devices",
+    "profiling",
+    "partitions",
+    "pte",
+    "registration",
+    "pt2",
+    "annotation",
+    "calibration",
+    "fx",
+    "opening",
+    "comparing",
+    "quantizing",
+    "api",
+    "recipes",
+    "exporting",
+    "executorch",
+    "report",
+    "testing",
+    "cli",
+)
+MOST_UPWARD, MOST_BACK = 20, 8
+# Imports of higher folders, none of which runs when a module is loaded: most are methods of results that hand
+# over to who computes them. Entries may only be removed.
+UPWARD = {
+    ("tosaic.base.reportable", "tosaic.report.describe"),
+    ("tosaic.base.reportable", "tosaic.report.document"),
+    ("tosaic.fx.annotations.quantizer", "tosaic.executorch"),
+    ("tosaic.fx.extract_io", "tosaic.executorch.edge_io"),
+    ("tosaic.fx.layouts", "tosaic.executorch"),
+    ("tosaic.lowering.lowered", "tosaic.partitions.profile_of_lowering"),
+    ("tosaic.lowering.lowered", "tosaic.profiling.lowering"),
+    ("tosaic.lowering.lowered", "tosaic.pte.save"),
+    ("tosaic.partitions.claimant", "tosaic.opening.sources"),
+    ("tosaic.partitions.split_lowered", "tosaic.comparing.compare_programs"),
+    ("tosaic.partitions.split_lowered", "tosaic.pte.save"),
+    ("tosaic.profiling.record", "tosaic.partitions.part_call"),
+    ("tosaic.program.mutated_inputs", "tosaic.fx.written"),
+    ("tosaic.program.prepared", "tosaic.devices.vgf_graph"),
+    ("tosaic.program.prepared", "tosaic.partitions.memory_of_program"),
+    ("tosaic.program.prepared", "tosaic.profiling.profile"),
+    ("tosaic.program.prepared", "tosaic.profiling.record"),
+    ("tosaic.recipes.kernels", "tosaic.executorch"),
+    ("tosaic.recipes.kernels", "tosaic.executorch.cortex_m"),
+    ("tosaic.recipes.recipe", "tosaic.executorch.export_recipe"),
+}
+# Imports in methods of a module that imports the class: without these and those of UPWARD, no module imports
+# itself through others. Entries may only be removed.
+BACK = {
+    ("tosaic.fx.annotations.read", "tosaic.fx.annotations.write"),
+    ("tosaic.fx.extract_io", "tosaic.fx.io_quantization"),
+    ("tosaic.memory.plan", "tosaic.memory.read_plan"),
+    ("tosaic.program.program", "tosaic.program.archive"),
+    ("tosaic.recipes.recipe", "tosaic.recipes.combining"),
+    ("tosaic.recipes.recipe", "tosaic.recipes.written"),
+    ("tosaic.report.document", "tosaic.report.html"),
+    ("tosaic.report.document", "tosaic.report.text"),
+}
+
+
+def python_modules(root: Path) -> dict[str, Path]:
+    """Returns the modules of the package by dotted name; a package has the name of its folder."""
+    base = root / "python" / "tosaic"
+    found = {}
+    for path in sorted(base.rglob("*.py")):
+        parts = ["tosaic", *path.relative_to(base).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
+    """Yields (module, imported module, line, kind) of all imports between modules of the package.
+
+    The kind is "load" for an import that runs with the module, "type" for one that never runs, else
+    "deferred".
+    """
+    modules = python_modules(root)
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text())
+        package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
+        runs = {(line, target) for line, target, _ in python_imports(tree, package)}
+        for line, target, at_import in python_imports(tree, package, with_types=True):
+            kind = "type" if (line, target) not in runs else "load" if at_import else "deferred"
+            module = target if target in modules else target.rpartition(".")[0]
+            if module in modules and module != name and target != "tosaic._core":
+                yield name, module, line, kind
+
+
+def rank_violations(root: Path) -> list[str]:
+    """Finds modules in folders without a rank, and imports of higher folders that are not in the list."""
+    found, used = [], set()
+    for name, module, line, kind in ranked_imports(root):
+        folder, other = (f"{each}.".split(".")[1] for each in (name, module))
+        if not folder or name == "tosaic.__main__":
+            continue
+        if not other:
+            found.append(f"{name}:{line}: import what is needed from its module, not from tosaic")
+        elif folder not in PYTHON_RANKS:
+            found.append(f"{name}: folder '{folder}' has no rank")
+        elif PYTHON_RANKS.index(other) > PYTHON_RANKS.index(folder):
+            used.add((name, module))
+            if (name, module) not in UPWARD or kind == "load":
+                found.append(f"{name}:{line}: {folder} may not import {module} ({kind})")
+    return found + [f"{a} does not import {b} any more: shorten the list" for a, b in UPWARD - used]
+
+
+def closed_circles(root: Path) -> list[str]:
+    """Finds modules that import themselves through others, in functions, too, but for the listed imports."""
+    imports: dict[str, set[str]] = {name: set() for name in python_modules(root)}
+    listed = UPWARD | BACK
+    for name, module, _, kind in ranked_imports(root):
+        if kind != "type" and "tosaic" not in (name, module) and (name, module) not in listed:
+            imports[name].add(module)
+    return circles(imports)
+
+
+def test_modules_import_lower_folders_only() -> None:
+    assert rank_violations(ROOT) == []
+    assert len(UPWARD) <= MOST_UPWARD
+
+
+def test_no_module_imports_itself_in_its_functions_but_for_the_listed_imports() -> None:
+    assert closed_circles(ROOT) == []
+    made = {(name, module) for name, module, _, _ in ranked_imports(ROOT)}
+    assert made >= BACK
+    assert len(BACK) <= MOST_BACK
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"base/a.py": "def f():\n    from tosaic.api import b"},
+            "tosaic.base.a:2: base may not import tosaic.api.b",
+        ),
+        (
+            {"base/a.py": "if TYPE_CHECKING:\n    from tosaic.api.b import B"},
+            "may not import tosaic.api.b (type)",
+        ),
+        ({"api/b.py": "from tosaic import lower"}, "tosaic.api.b:1: import what is needed from its module"),
+        ({"odd/c.py": "from tosaic.base.a import A"}, "folder 'odd' has no rank"),
+    ],
+)
+def test_a_planted_import_of_a_higher_folder_is_found(
+    tmp_path: Path, files: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = {"__init__.py": "", "base/a.py": "", "api/b.py": "", **files}
+    root = plant(tmp_path, {f"python/tosaic/{name}": text for name, text in planted.items()})
+    monkeypatch.setattr("test_layering.UPWARD", frozenset())
+    assert any(message in found for found in rank_violations(root))
+
+
+def test_a_planted_circle_of_functions_is_found(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "api/a.py": "def f():\n    from tosaic.api.b import g",
+        "api/b.py": "from tosaic.api.a import f",
+    }
+    root = plant(tmp_path, {f"python/tosaic/{name}": text for name, text in files.items()})
+    assert closed_circles(root)[0] == "tosaic.api.a -> tosaic.api.b -> tosaic.api.a"
+
+
+def test_the_hall_of_the_package_is_nearly_empty() -> None:
+    files = [path.name for path in (ROOT / "python" / "tosaic").iterdir() if path.is_file()]
+    assert len([name for name in files if not name.endswith(".so")]) <= 12

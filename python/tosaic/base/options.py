@@ -23,6 +23,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.extras import missing_extra
+from tosaic.base.option_values import NodesValue, SignatureValue
 from tosaic.base.threads import MOST_THREADS
 from tosaic.base.visible import one_line
 
@@ -266,9 +267,7 @@ def _graph(value: Any) -> _core.Graph:
 
 
 def _signature(value: Any) -> Any:
-    from tosaic.ports.signature import Signature
-
-    if value is not None and not isinstance(value, Signature):
+    if value is not None and not isinstance(value, SignatureValue):
         raise TypeError("not a signature")
     return value
 
@@ -298,14 +297,12 @@ def _functions(value: Any) -> dict[str, Any]:
 
 
 def _models(value: Any) -> Any:
-    from tosaic.program.model_keys import Nodes
-
     if value is None or callable(value):
         return value
     if not is_mapping(value):
         raise TypeError("neither a mapping nor a function")
     for key, model in value.items():
-        if not isinstance(key, Nodes):
+        if not isinstance(key, NodesValue):
             _text(key)
         if not callable(model):
             raise TypeError("not a function")

@@ -9,13 +9,14 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.arrays import in_memory_order
+from tosaic.ports.stacks import entries_of
 from tosaic.program.samples import Sample, iterate_samples, read_samples
 
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.program import Program
 
-__all__ = ["entries_of", "sample_arrays", "single_samples"]
+__all__ = ["sample_arrays", "single_samples"]
 
 
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
@@ -116,18 +117,6 @@ def _wrong_shape(array: Any, port: Port) -> Exception:
         expected=f"{shape}, or a stack of such arrays",
         got=got,
     )
-
-
-def entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
-    """Returns the number of entries of a stack; None for an array that is no stack."""
-    shape, wanted = tuple(shape), tuple(wanted)
-    if shape == wanted or not shape:
-        return None
-    if shape[1:] == wanted:
-        return shape[0]
-    if not wanted or wanted[0] == 0 or shape[1:] != wanted[1:] or shape[0] % wanted[0]:
-        return None
-    return shape[0] // wanted[0]
 
 
 def _entry(array: Any, wanted: Sequence[int], entry: int) -> Any:

@@ -54,7 +54,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, **kwargs)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from tosaic import __version__
+        from tosaic._core import __version__
 
         say(f"tosaic {__version__}\n")
         parser.exit()

@@ -25,13 +25,14 @@ _OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "threa
 
 def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:
     """Quantizes the program of the file that `args` names; returns it, and the seconds that it took."""
-    import tosaic
+    from tosaic.api.calls import open_program
+    from tosaic.quantizing.quantize_program import quantize
 
     config = _config(args)
-    program = tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust)
+    program = open_program(args.file, bind=bindings(args.bind), trust=args.trust)
     start = time.perf_counter()
     with _workers(args.workers) as executor:
-        quantized = tosaic.quantize(
+        quantized = quantize(
             program, list(samples), config=config, tools=tuple(args.tool or ()), executor=executor
         )
     return quantized, time.perf_counter() - start
@@ -59,9 +60,9 @@ def refuse_calibration_options(args: argparse.Namespace) -> None:
 
 
 def _config(args: argparse.Namespace) -> QConfig:
-    import tosaic
+    from tosaic.annotation.config import QConfig
 
-    make: Any = getattr(tosaic.QConfig, args.config or "int8")
+    make: Any = getattr(QConfig, args.config or "int8")
     options = {name: getattr(args, name) for name in ("weight_bits", "group_size", "observer")}
     config: QConfig = make(**{name: value for name, value in options.items() if value is not None})
     return config

@@ -30,7 +30,7 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 
 def _lower(args: argparse.Namespace) -> int:
-    import tosaic
+    from tosaic.api.calls import lower, open_program
     from tosaic.report.quantized import with_calibration
 
     out = _output(args, ".tosa")
@@ -42,8 +42,8 @@ def _lower(args: argparse.Namespace) -> int:
     else:
         refuse_calibration_options(args)
         if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
-            program, bind = tosaic.open_program(args.file, bind=bind, trust=args.trust), None
-    lowered = tosaic.lower(
+            program, bind = open_program(args.file, bind=bind, trust=args.trust), None
+    lowered = lower(
         program,
         target=default_target(args) if args.target is None else args.target,
         bind=bind,
@@ -118,14 +118,15 @@ def _quantize(args: argparse.Namespace) -> int:
 
 
 def _sensitivity(args: argparse.Namespace) -> int:
-    import tosaic
+    from tosaic.api.calls import open_program
     from tosaic.base.writing import check_place
+    from tosaic.quantizing.sensitivity import sensitivity
 
     for place in (args.plot, args.report):
         if place:
             check_place(place)
-    found = tosaic.sensitivity(
-        tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust),
+    found = sensitivity(
+        open_program(args.file, bind=bindings(args.bind), trust=args.trust),
         list(args.samples),
         wanted_db=args.wanted_db,
         levels=args.levels.split(","),
@@ -162,9 +163,9 @@ def _output(args: argparse.Namespace, suffix: str) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    import tosaic
+    from tosaic.api.calls import check
 
-    result = tosaic.check(args.file, target=args.target, bind=bindings(args.bind), trust=args.trust)
+    result = check(args.file, target=args.target, bind=bindings(args.bind), trust=args.trust)
     _show(result.report(), args)
     if not args.json and any("foreign" in problem.what for problem in result.problems):
         say(f"\n{ABOUT_FOREIGN}\n")
@@ -172,19 +173,19 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _partition(args: argparse.Namespace) -> int:
-    import tosaic
+    from tosaic.api.calls import open_program, partition
     from tosaic.partitions.propose import require_claimants
     from tosaic.partitions.split_lowered import lower_split
     from tosaic.report.numbers import count
 
-    program = tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust)
+    program = open_program(args.file, bind=bindings(args.bind), trust=args.trust)
     names = [name for each in args.claimants for name in each.split(",") if name]
     claimants = require_claimants("partition", names)
     connected = not args.disconnected
     split = None
     if args.output or args.memory or args.csv:
         split = lower_split(program, claimants, source=program, connected=connected)
-    plan = tosaic.partition(program, claimants, connected=connected)
+    plan = partition(program, claimants, connected=connected)
     shown: Reportable = plan if split is None or not args.memory else split.plan_memory()
     if args.report:
         shown.report().save(args.report)
@@ -313,10 +314,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    import tosaic
+    from tosaic.api.calls import compare
 
     a, b = with_sources(args.source, args.a, args.b)
-    comparison = tosaic.compare(
+    comparison = compare(
         a, b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind), trust=args.trust
     )
     report = comparison.report()

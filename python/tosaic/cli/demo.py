@@ -127,7 +127,7 @@ class DemoResult:
 
     def report(self) -> Report:
         """Makes a report of one screen."""
-        from tosaic.report.demo import describe_demo
+        from tosaic.cli.demo_report import describe_demo
 
         return describe_demo(self)
 

@@ -24,8 +24,9 @@ __all__ = ["export", "list_recipes"]
 
 def export(args: argparse.Namespace) -> int:
     """Exports a model as a recipe says; the report is the output."""
-    import tosaic
+    from tosaic.api.calls import open_program
     from tosaic.base.writing import require_new_folder
+    from tosaic.exporting.call import export_model
 
     require_new_folder(args.output)
     chosen = _recipe(args.recipe, args.trust)
@@ -33,8 +34,8 @@ def export(args: argparse.Namespace) -> int:
     bind = bindings(args.bind)
     named: Any = args.file
     if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
-        named = tosaic.open_program(args.file, bind=bind, trust=args.trust)
-    result = tosaic.export_model(
+        named = open_program(args.file, bind=bind, trust=args.trust)
+    result = export_model(
         model,
         inputs,
         recipe=chosen,

@@ -20,12 +20,13 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.dtypes import is_float, is_float_array, type_text
+from tosaic.base.exported import is_exported_program
 from tosaic.calibration.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.calibration.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.calibration.streams import single_samples
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
-from tosaic.opening.sources import foreign_targets, is_exported_program, load_exported, program_of
+from tosaic.opening.sources import foreign_targets, load_exported, program_of
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.program.models import Deviations, Models

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal, shown
-from tosaic.opening.sources import is_exported_program
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants

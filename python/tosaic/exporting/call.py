@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 from tosaic import _core
+from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal, shown
 from tosaic.base.process import log_shown
 from tosaic.base.progress import with_progress
@@ -16,7 +17,7 @@ from tosaic.base.writing import require_new_folder
 from tosaic.exporting.context import LOG
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
-from tosaic.opening.sources import is_exported_program, load_exported
+from tosaic.opening.sources import load_exported
 from tosaic.partitions.claimant import Claimant
 from tosaic.ports.foreign import ForeignOp, operators_by_target
 from tosaic.program.program import Program

@@ -24,6 +24,7 @@ from tosaic import _core
 from tosaic.annotation.resolution import NarrowOperand
 from tosaic.api.calls import compare, lower
 from tosaic.base.dtypes import is_float
+from tosaic.base.exported import is_exported_program
 from tosaic.base.options import shown
 from tosaic.calibration.collapsed_operands import collapsed_operands, tosa_graphs
 from tosaic.calibration.narrow import narrow_by_runs
@@ -50,7 +51,7 @@ from tosaic.exporting.checks import (
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
 from tosaic.lowering.samplers import rgba
-from tosaic.opening.sources import from_exported, is_exported_program
+from tosaic.opening.sources import from_exported
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.ports.foreign import ForeignOp
 from tosaic.program.program import Program

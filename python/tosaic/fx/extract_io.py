@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tosaic import _core
 from tosaic.base.dtypes import WITH_INTEGER_FORM
+from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal
 from tosaic.base.quantization import QParams
-from tosaic.opening.sources import is_exported_program
 from tosaic.ports.io_forms import (
     AUTO,
     Answer,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.base.exported import is_exported_program
 from tosaic.base.extras import naming_extras
 from tosaic.base.options import checked, file_name, file_path, is_mapping
 from tosaic.base.reading import read_bytes
@@ -32,7 +33,6 @@ __all__ = [
     "foreign_targets",
     "from_exported",
     "from_graph",
-    "is_exported_program",
     "load_exported",
     "open_program",
     "program_of",
@@ -355,11 +355,6 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
         from tosaic.fx.eager import load_exported as load_with_torch
 
     return load_with_torch(file_path("open", path), trust=trust)
-
-
-def is_exported_program(source: Any) -> bool:
-    """True for an exported program of torch. Only attributes are looked at, so torch need not be loaded."""
-    return hasattr(source, "graph_module") and hasattr(source, "graph_signature")
 
 
 def _exported_program(source: Any) -> Any:

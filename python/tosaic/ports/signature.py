@@ -15,6 +15,7 @@ from keyword import iskeyword
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.option_values import SignatureValue
 from tosaic.base.options import shown
 
 __all__ = ["InputLeaf", "OutputLeaf", "Signature", "Tree"]
@@ -275,7 +276,7 @@ class OutputLeaf:
 
 
 @dataclass(frozen=True)
-class Signature:
+class Signature(SignatureValue):
     """The calling convention of an imported method.
 
     Attributes

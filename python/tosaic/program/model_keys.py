@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.option_values import NodesValue
 from tosaic.base.options import shown
 from tosaic.program.overrides import all_nodes
 
@@ -19,7 +20,7 @@ _STATE = frozenset({"tosa.variable", "tosa.variable_read", "tosa.variable_write"
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(NodesValue):
     """Nodes of a graph and its regions that fulfil all conditions that are set: a key of ``models=``.
 
     A string will do as a key if it has one meaning only: ``"conv"`` is ``Nodes(kind="conv")`` unless a node

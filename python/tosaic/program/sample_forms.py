@@ -21,8 +21,8 @@ from tosaic.base.dtypes import NUMPY_INTEGERS, is_float, is_float_array, type_te
 from tosaic.base.quantization import QParams
 
 if TYPE_CHECKING:
-    from tosaic.lowering.lowered import Lowered
     from tosaic.program.program import Program
+    from tosaic.program.runnable import Runnable
     from tosaic.program.samples import Sample
 
 __all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
@@ -40,7 +40,7 @@ def _path(port: Any) -> str:
     return str(port.path or port.name)
 
 
-def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
+def logical_arrays(sample: Sample, program: Runnable, source: Program) -> Logical:
     """Returns the arrays of a sample for `program` in the form of `source`, the program before lowering."""
     leaves = program.signature.flatten(sample.args, sample.kwargs)
     own = {_path(port): port for port in program.graph.inputs if port.kind == "user"}
@@ -65,7 +65,7 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
     return array
 
 
-def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
+def arrays_for(program: Runnable, logical: Logical) -> list[_Array]:
     """Returns the array for each graph input of `program` except states, in the form that the input expects.
 
     Raises
@@ -90,7 +90,7 @@ def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
     return program.graph_arrays(program.arrays(*args, **kwargs))
 
 
-def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
+def require_same_inputs(a: Runnable, b: Runnable) -> None:
     """Checks that both programs have the same number of inputs.
 
     Raises
@@ -105,12 +105,12 @@ def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
         raise _different_inputs(_ports_text(a), b)
 
 
-def _ports_text(program: Program | Lowered) -> str:
+def _ports_text(program: Runnable) -> str:
     ports = [port for port in program.graph.inputs if port.kind == "user"]
     return ", ".join(f"{_path(port)}: {type_text(port.dtype, port.shape)}" for port in ports)
 
 
-def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
+def _different_inputs(expected: str, program: Runnable) -> Exception:
     return _core.make_error(
         _core.InvalidGraph,
         where="compare",

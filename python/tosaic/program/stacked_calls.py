@@ -17,6 +17,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.arrays import in_memory_order
+from tosaic.ports.stacks import entries_of
 
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
@@ -184,6 +185,4 @@ def _shape(leaf: Any) -> tuple[int, ...]:
 
 
 def _entries(leaf: Any, port: Port) -> int | None:
-    from tosaic.calibration.streams import entries_of
-
     return entries_of(_shape(leaf), port.shape)

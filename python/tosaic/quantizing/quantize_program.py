@@ -10,6 +10,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
+from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal
 from tosaic.base.progress import with_progress
 from tosaic.calibration.accuracy import Tool, tools_of
@@ -18,7 +19,7 @@ from tosaic.calibration.improve import improved
 from tosaic.calibration.insert import quantized_graph
 from tosaic.calibration.plan_program import prepared_graph
 from tosaic.calibration.streams import sample_arrays
-from tosaic.opening.sources import is_exported_program, load_exported, program_of, require_use
+from tosaic.opening.sources import load_exported, program_of, require_use
 from tosaic.program.overrides import all_nodes
 from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
 
