@@ -204,14 +204,14 @@ def test_a_failed_check_prints_json_too(refused, capsys) -> None:
 
 
 def test_an_interrupted_command_and_an_internal_error_print_json_too(files, monkeypatch, capsys) -> None:
-    import tosaic
+    from tosaic.api import calls
 
     for raised, code in ((KeyboardInterrupt(), 130), (RuntimeError("broken"), 4)):
 
         def fail(*_, raised=raised, **__):
             raise raised
 
-        monkeypatch.setattr(tosaic, "lower", fail)
+        monkeypatch.setattr(calls, "lower", fail)
         found, out, _ = run(capsys, "lower", "model.pt2", "--json")
         error = json.loads(out)["error"]
         assert (found, error["exit_code"]) == (code, code)
