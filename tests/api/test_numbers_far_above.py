@@ -158,6 +158,39 @@ def test_numbers_that_a_reader_tells_apart_are_refused_or_right(case: str, bits:
         np.testing.assert_allclose(got, expected, atol=0.01 * scale)
 
 
+MASKED_ORDERS: dict[str, Function] = {
+    "the largest": lambda s, x, m: (x + (1 - m.float()) * -1e9).argmax(-1),
+    "the least": lambda s, x, m: (x + m.float() * -1e9).argmin(-1),
+    "an order": lambda s, x, m: torch.argsort(x + m.float() * -1e9, dim=-1, stable=True),
+    "an order of few": lambda s, x, m: torch.argsort(
+        x + m.float() * -1e4, dim=-1, stable=True, descending=True
+    ),
+    "the best": lambda s, x, m: torch.topk(x + m.float() * -1e9, 2, -1)[1],
+}
+
+
+@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("case", MASKED_ORDERS)
+def test_a_computed_mask_that_is_added_keeps_the_order_of_the_others(case: str, bits: str) -> None:
+    """A table of the sum made one integer of all numbers that the mask does not hide."""
+    module = made(MASKED_ORDERS[case])
+    program = quantized("quantize", module, bits)
+    lowered = tosaic.lower(program, target=TARGETS[bits])
+    hidden = torch.ones(4, 6, dtype=torch.bool)
+    for x, m in [*samples(8, seed=7), (torch.randn(4, 6), hidden), (torch.randn(4, 6), ~hidden)]:
+        np.testing.assert_array_equal(np.asarray(lowered.run(x, m)), np.asarray(program.run(x, m)))
+
+
+@pytest.mark.parametrize("compare", [torch.ne, torch.eq, torch.gt, torch.le])
+def test_a_far_number_differs_from_the_largest_integer_of_the_other_operand(compare: Any) -> None:
+    """It was bounded by one of its own fine units, which the common unit rounds away."""
+    module = made(lambda s, x, m: compare(x.masked_fill(m, 1e9), x))
+    program = quantized("quantize", module, "int8")
+    lowered = tosaic.lower(program, target=TARGETS["int8"])
+    for x, m in samples(16, seed=7):
+        np.testing.assert_array_equal(np.asarray(lowered.run(5 * x, m)), np.asarray(program.run(5 * x, m)))
+
+
 def test_a_sum_of_counts_is_exact_however_large_they_may_be() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:

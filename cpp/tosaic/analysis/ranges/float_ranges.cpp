@@ -187,8 +187,10 @@ FloatRange padded(const Site& s) {
 }
 
 FloatRange with_zeros(const Site& s) { return united(s.at(0), of_number(0)); }
+// A mean is between the numbers, and may be nearer to 0 than any that is not 0.
+FloatRange averaged(const Site& s) { return range_of(s.at(0).bounds); }
 FloatRange pooled(const Site& s) {
-  return Graph::attrs<PoolAttrs>(s.node).divisor_override ? FloatRange{} : with_zeros(s);
+  return Graph::attrs<PoolAttrs>(s.node).divisor_override ? FloatRange{} : range_of(with_zeros(s).bounds);
 }
 FloatRange at_least_zero(const Site&) { return {{0, kInf}, 0}; }
 FloatRange at_most_zero(const Site&) { return {{-kInf, 0}, 0}; }
@@ -229,9 +231,9 @@ const RuleTable<Rule>& rules() {
       {Op::kSelect, first_operand},
       {Op::kTril, with_zeros},
       {Op::kTriu, with_zeros},
-      {Op::kMean, first_operand},
+      {Op::kMean, averaged},
       {Op::kAvgPool, pooled},
-      {Op::kAdaptiveAvgPool, first_operand},
+      {Op::kAdaptiveAvgPool, averaged},
       {Op::kAdaptiveMaxPool, first_operand},
       {Op::kVar, at_least_zero},
       {Op::kStd, at_least_zero},

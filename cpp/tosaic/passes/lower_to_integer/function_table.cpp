@@ -667,15 +667,25 @@ std::optional<FunctionTable> function_table(const RuleContext& ctx) {
 
 namespace {
 
-// True if the unit of 24 bits makes one integer of most numbers, since one of them is far larger: of those that a
-// sort or an argmax compares, the order would be lost.
-bool merges_numbers(const Elements& elements) {
-  std::vector<double> numbers(elements.size());
+// True if entry `at` of a table is for integers that its variables have.
+bool occurs(const std::vector<ScaledInteger>& variables, DType dtype, std::int64_t at) {
+  const ValueRange all = *integer_limits(dtype);
+  const std::int64_t count = all.high - all.low + 1;
+  for (std::size_t k = variables.size(); k-- > 0; at /= count)
+    if (!variables[k].range.contains(all.low + at % count)) return false;
+  return true;
+}
+
+// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger: of those
+// that a sort or an argmax compares, the order would be lost.
+bool merges_numbers(const Elements& elements, const std::vector<ScaledInteger>& variables, DType dtype) {
+  std::vector<double> numbers;
   double largest = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    if (!std::isfinite(elements.as_double(i))) continue;
-    numbers[i] = elements.as_double(i);
-    largest = std::max(largest, std::abs(numbers[i]));
+    const double number = elements.as_double(i);
+    largest = std::isfinite(number) ? std::max(largest, std::abs(number)) : largest;
+    if (occurs(variables, dtype, static_cast<std::int64_t>(i)))
+      numbers.push_back(std::isfinite(number) ? number : 0);
   }
   const auto count = [&] {
     std::ranges::sort(numbers);
@@ -690,7 +700,9 @@ bool merges_numbers(const Elements& elements) {
 
 std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table) {
   const std::vector<ScaledInteger>& x = table.variables;
-  if (!is_float(table.values->dtype) || merges_numbers(Elements(*table.values))) return std::nullopt;
+  const DType integers = ctx.build.type(x.front().id).dtype;
+  if (!is_float(table.values->dtype) || merges_numbers(Elements(*table.values), x, integers))
+    return std::nullopt;
   if (x.size() == 1) return numbers_of_one(ctx, x.front(), table.values);
   if (!is_finite(*table.values)) return std::nullopt;
   return numbers_at(ctx, position_of(ctx.build, x[0], x[1]), *table.values);

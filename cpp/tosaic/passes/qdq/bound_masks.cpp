@@ -22,6 +22,9 @@
 //                                        becomes the least one that any sum may be
 //   sdpa(q, k, v, mask)                  is expanded first
 //
+// Masks of a log_softmax, an argmax or an argsort get the same forms, apart from constant masks that are added: see
+// bound-numbers.
+//
 // A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
 // -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains a fraction
 // of s, the pass changes nothing. Between the sum and the softmax, and between the mask and the sum, there
@@ -48,6 +51,13 @@ constexpr OpTable<bool> kArithmetic = {
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Operators that only the order of their numbers matters to: hidden ones stay below all others, and those that f32 makes
+// equal stay equal.
+constexpr OpTable<bool> kReadsOrder = {{Op::kArgmax, true},
+                                       {Op::kArgmin, true},
+                                       {Op::kArgsort, true},
+                                       {Op::kCumargmax, true},
+                                       {Op::kCumargmin, true}};
 bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
 
 // What the passes over a graph know of it, made when the first mask needs it.
@@ -306,7 +316,7 @@ class Masks {
     const double lowest = low(bound) - 2 * highest;
     const auto row = static_cast<std::size_t>(constant->shape.back());
     // A row of the mask is a row of the softmax.
-    if (row == 1 ||
+    if (!is_softmax(at_.op) || row == 1 ||
         std::any_of(through_.begin(), through_.end(), [](const Node* node) { return rearranges(*node); }))
       return false;
     if (Graph::attrs<AxisDtypeAttrs>(at_).axis !=
@@ -641,7 +651,7 @@ std::optional<Graph> bound_masks(const Graph& graph) {
   Analyses analyses;
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
-    if (is_softmax(node.op))
+    if (is_softmax(node.op) || kReadsOrder.contains(node.op))
       Masks(rewriter, analyses, node).run();
     else
       rewriter.copy(node);
