@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bind.h"
@@ -79,7 +80,7 @@ void set_error(PyObject* type, const Error& error) {
 
 void translate(std::exception_ptr thrown) {
   try {
-    std::rethrow_exception(thrown);
+    std::rethrow_exception(std::move(thrown));
   } catch (const Error& error) {
     for (const ErrorClass& row : classes())
       if (row.fits(error)) return set_error(row.type, error);
