@@ -90,6 +90,7 @@ class Masks {
 
   void run() {
     const ValueId operand = graph_.operands(at_)[0];
+    if (is_softmax(at_.op) && row() == 1) return rewriter_.copy(at_);  // its share is 1
     if (at_.op == Op::kLogSoftmax)
       hidden_share_ = std::fabs(std::min(analyses_.relevance_of(graph_).of_results(at_).bounds.low, 0.0));
     if (graph_.type(operand).dtype != DType::kF32 || !saturates_when_hidden() || !bounds(operand))
@@ -99,6 +100,14 @@ class Masks {
   }
 
  private:
+  // The number of elements of a row of the softmax.
+  [[nodiscard]] std::int64_t row() const {
+    const Shape& shape = graph_.type(graph_.operands(at_)[0]).shape;
+    const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(at_).axis;
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    return rank == 0 ? 1 : shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
+  }
+
   // The largest magnitude of scores, as far as their quantization tells.
   [[nodiscard]] double magnitude(ValueId id) const {
     const Node* node = graph_.producer(id);
