@@ -20,6 +20,7 @@
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/op_table.h"
+#include "tosaic/ir/softmax.h"
 
 namespace tosaic::analysis {
 namespace {
@@ -83,27 +84,16 @@ Numbers index_put(const Site& s, std::size_t i) {
   return i < 2 && !Graph::attrs<IndexPutAttrs>(s.node).accumulate ? s.wanted : Numbers::all();
 }
 
-// Of an operand that no result depends on: no number matters.
+// The relevant numbers of an operand that no result depends on: none.
 constexpr Numbers kNoNumber{kInf, -kInf};
-
-// The extent of an axis, which may be negative. A tensor without axes has one element.
-std::int64_t extent_of(const Shape& shape, std::int64_t axis) {
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  return rank == 0 ? 1 : shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
-}
 
 Numbers scatter(const Site& s, std::size_t i) { return i == 1 ? Numbers::all() : s.wanted; }
 Numbers rounded(const Site& s, std::size_t) { return {s.wanted.low - 1, s.wanted.high + 1}; }
 
-// The variance of one number is 0, or NaN, whatever the number is.
+// The variance of a single number is 0, or NaN.
 Numbers variance(const Site& s, std::size_t) {
-  const Shape& shape = s.graph.type(s.operand(0)).shape;
-  const auto& axes = Graph::attrs<VarAttrs>(s.node).axes;
-  const bool is_of_one =
-      axes.empty()
-          ? num_elements(shape) == 1
-          : std::ranges::all_of(axes, [&](std::int64_t axis) { return extent_of(shape, axis) == 1; });
-  return is_of_one ? kNoNumber : Numbers::all();
+  const auto count = [&](ValueId id) { return num_elements(s.graph.type(id).shape); };
+  return count(s.operand(0)) == count(s.graph.result(s.node)) ? kNoNumber : Numbers::all();
 }
 
 // Both of what a reader wants and of what can reach it.
@@ -434,8 +424,7 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
 // The numbers of a value: some that follow from data, and constants far from them. If all that are above the others
 // are one number, how far it is above them makes no difference to a reader that finds the largest.
 struct Extremes {
-  Numbers others{kInf, -kInf};
-  Numbers above{kInf, -kInf}, below{kInf, -kInf};
+  Numbers others = kNoNumber, above = kNoNumber, below = kNoNumber;
 
   void add(double x) {
     if (std::isinf(x)) return;  // stays: see bound-numbers
@@ -539,8 +528,7 @@ double winning(const Site& s, double flat) {
 }
 
 Numbers softmax_with(const Site& s, double further) {
-  const Shape& shape = s.graph.type(s.operand(0)).shape;
-  const std::int64_t row = extent_of(shape, Graph::attrs<AxisDtypeAttrs>(s.node).axis);
+  const std::int64_t row = row_of_softmax(s.graph, s.node);
   if (row == 1) return kNoNumber;  // its share is 1
   const Numbers seen = visible(s, s.operand(0));
   const double flat = std::min(s.flat() + std::log(std::max(static_cast<double>(row), 1.0)), kFlat);
@@ -670,7 +658,6 @@ const RuleTable<Slope>& slopes() {
 }
 
 constexpr OpTable<bool> kNorms = {{Op::kLayerNorm, true}, {Op::kRmsNorm, true}, {Op::kGroupNorm, true}};
-bool reads_rows(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
 
 const RuleTable<Rule>& rules() {
   static constexpr RuleTable<Rule>::Row kRows[] = {
@@ -744,7 +731,7 @@ const RuleTable<Rule>& rules() {
   return table;
 }
 
-constexpr RelevantNumbers kUnread{{kInf, -kInf}, kInf, kInf, false};
+constexpr RelevantNumbers kUnread{kNoNumber, kInf, kInf, false};
 
 // Operators whose results are any numbers, if their operands are: elements of their operands, or arithmetic. Results that
 // all saturate still do so after their operands were bounded.
@@ -849,7 +836,7 @@ RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   // Only rows of nearly equal elements notice as small a change as the slope of a norm says.
   const double finest = kNorms.contains(reader.op) ? 0 : step_of(site, operand, wanted.finest);
   return {bounds_of(site, operand), step_of(site, operand, wanted.step), finest > 0 ? finest : kInf,
-          wanted.by_row || reads_rows(reader.op)};
+          wanted.by_row || is_softmax(reader.op)};
 }
 
 }  // namespace tosaic::analysis

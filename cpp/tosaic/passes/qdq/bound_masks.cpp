@@ -34,13 +34,14 @@
 #include <cmath>
 #include <limits>
 
-#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/ir/softmax.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/analyses.h"
 
 namespace tosaic::passes {
 namespace {
@@ -58,23 +59,6 @@ constexpr OpTable<bool> kReadsOrder = {{Op::kArgmax, true},
                                        {Op::kArgsort, true},
                                        {Op::kCumargmax, true},
                                        {Op::kCumargmin, true}};
-bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
-
-// What the passes over a graph know of it, made when the first mask needs it.
-struct Analyses {
-  std::optional<analysis::FloatRanges> ranges;
-  std::optional<analysis::Relevance> relevance;
-
-  const analysis::FloatRanges& ranges_of(const Graph& graph) {
-    if (!ranges) ranges.emplace(graph);
-    return *ranges;
-  }
-  const analysis::Relevance& relevance_of(const Graph& graph) {
-    if (!relevance) relevance.emplace(graph, ranges_of(graph));
-    return *relevance;
-  }
-};
-
 // True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The numbers
 // are finite.
 bool absorbs(double large, double bound) {
@@ -90,9 +74,9 @@ class Masks {
 
   void run() {
     const ValueId operand = graph_.operands(at_)[0];
-    if (is_softmax(at_.op) && row() == 1) return rewriter_.copy(at_);  // its share is 1
+    if (is_softmax(at_.op) && row_of_softmax(graph_, at_) == 1) return rewriter_.copy(at_);  // its share is 1
     if (at_.op == Op::kLogSoftmax)
-      hidden_share_ = std::fabs(std::min(analyses_.relevance_of(graph_).of_results(at_).bounds.low, 0.0));
+      hidden_share_ = std::fabs(std::min(analyses_.relevance().of_results(at_).bounds.low, 0.0));
     if (graph_.type(operand).dtype != DType::kF32 || !saturates_when_hidden() || !bounds(operand))
       return rewriter_.copy(at_);
     const std::vector<ValueId> operands{emit()};
@@ -100,14 +84,6 @@ class Masks {
   }
 
  private:
-  // The number of elements of a row of the softmax.
-  [[nodiscard]] std::int64_t row() const {
-    const Shape& shape = graph_.type(graph_.operands(at_)[0]).shape;
-    const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(at_).axis;
-    const auto rank = static_cast<std::int64_t>(shape.size());
-    return rank == 0 ? 1 : shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
-  }
-
   // The largest magnitude of scores, as far as their quantization tells.
   [[nodiscard]] double magnitude(ValueId id) const {
     const Node* node = graph_.producer(id);
@@ -135,7 +111,7 @@ class Masks {
   }
   // For example of a maximum, or of a sum of per-channel products.
   [[nodiscard]] double range_of(ValueId id) const {
-    return tosaic::magnitude(analyses_.ranges_of(graph_).of(id).bounds).high;
+    return tosaic::magnitude(analyses_.ranges().of(id).bounds).high;
   }
   [[nodiscard]] static double largest_of(const Constant* constant) {
     if (constant == nullptr || !constant->storage.bound() || !is_float(constant->dtype)) return kInfinity;
@@ -657,7 +633,7 @@ bool has_large_mask(const Graph& graph, const Node& node) {
 std::optional<Graph> bound_masks(const Graph& graph) {
   std::optional<Graph> expanded = expand_composites(graph, has_large_mask);
   const Graph& source = expanded ? *expanded : graph;
-  Analyses analyses;
+  Analyses analyses(source);
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
     if (is_softmax(node.op) || kReadsOrder.contains(node.op))

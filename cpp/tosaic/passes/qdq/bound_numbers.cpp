@@ -28,12 +28,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/ir/softmax.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/analyses.h"
 
 namespace tosaic::passes {
 namespace {
@@ -97,8 +98,7 @@ enum class Operands { kConstant, kComputed };
 //                                           %p = softmax(%n)
 class Copies {
  public:
-  explicit Copies(const Graph& graph)
-      : rewriter_(graph), graph_(graph), ranges_(graph), relevance_(graph, ranges_) {}
+  Copies(const Graph& graph, Analyses& analyses) : rewriter_(graph), graph_(graph), analyses_(analyses) {}
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes()) visit(node);
@@ -129,11 +129,13 @@ class Copies {
     const bool is_shared = graph_.users(value).size() + (graph_.is_output(value) ? 1 : 0) > 1;
     if (!places || !is_shared || node.result_count != 1 || graph_.type(value).dtype != DType::kF32)
       return false;
-    const Numbers all = relevance_.of_value(value).bounds, bounds = or_zero(relevance_.of(node, i).bounds);
-    if (all.low == bounds.low && all.high == bounds.high) return false;
-    return std::ranges::any_of(numbers_of(*producer), [&](double x) {
-      return is_far(x, bounds) && (!is_far(x, all) || all == Numbers::all());
-    });
+    const std::vector<double> numbers = numbers_of(*producer);
+    if (numbers.empty()) return false;
+    const analysis::Relevance& relevance = analyses_.relevance();
+    const Numbers all = relevance.of_value(value).bounds, bounds = or_zero(relevance.of(node, i).bounds);
+    if (all == bounds) return false;
+    return std::ranges::any_of(
+        numbers, [&](double x) { return is_far(x, bounds) && (!is_far(x, all) || all == Numbers::all()); });
   }
 
   // The constant numbers that a node places.
@@ -152,14 +154,17 @@ class Copies {
 
   Rewriter rewriter_;
   const Graph& graph_;
-  analysis::FloatRanges ranges_;
-  analysis::Relevance relevance_;
+  Analyses& analyses_;
 };
 
 class Bounds {
  public:
-  Bounds(const Graph& graph, Operands which)
-      : rewriter_(graph), graph_(graph), which_(which), ranges_(graph), relevance_(graph, ranges_) {}
+  Bounds(const Graph& graph, Operands which, Analyses& analyses)
+      : rewriter_(graph),
+        graph_(graph),
+        which_(which),
+        ranges_(analyses.ranges()),
+        relevance_(analyses.relevance()) {}
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes()) visit(node);
@@ -218,12 +223,8 @@ class Bounds {
 
   // The result of a softmax over one number: 1, or its logarithm. Of an infinity, it is NaN.
   [[nodiscard]] std::optional<double> only_share(const Node& node) const {
-    if (node.op != Op::kSoftmax && node.op != Op::kSafeSoftmax && node.op != Op::kLogSoftmax) return {};
+    if (!is_softmax(node.op) || row_of_softmax(graph_, node) != 1) return {};
     const ValueId x = graph_.operands(node)[0];
-    const Shape& shape = graph_.type(x).shape;
-    const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(node).axis;
-    const auto rank = static_cast<std::int64_t>(shape.size());
-    if (rank > 0 && shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] != 1) return {};
     const Numbers range = ranges_.of(x).bounds;
     const bool is_finite = std::isfinite(range.low) && std::isfinite(range.high);
     if (!is_finite || graph_.type(x).dtype != graph_.type(graph_.result(node)).dtype) return {};
@@ -471,17 +472,24 @@ class Bounds {
   Rewriter rewriter_;
   const Graph& graph_;
   Operands which_;
-  analysis::FloatRanges ranges_;
-  analysis::Relevance relevance_;
+  const analysis::FloatRanges& ranges_;
+  const analysis::Relevance& relevance_;
 };
 
 }  // namespace
 
 std::optional<Graph> bound_numbers(const Graph& graph) {
-  std::optional<Graph> copies = Copies(graph).run();
+  // What is known of a graph serves the next step, too, unless the step before made another graph.
+  Analyses known(graph);
+  std::optional<Graph> copies = Copies(graph, known).run();
   const Graph& apart = copies ? *copies : graph;
-  std::optional<Graph> constants = Bounds(apart, Operands::kConstant).run();
-  std::optional<Graph> out = Bounds(constants ? *constants : apart, Operands::kComputed).run();
+  std::optional<Analyses> of_copies;
+  Analyses& known_apart = copies ? of_copies.emplace(apart) : known;
+  std::optional<Graph> constants = Bounds(apart, Operands::kConstant, known_apart).run();
+  const Graph& bounded = constants ? *constants : apart;
+  std::optional<Analyses> of_constants;
+  Analyses& known_bounded = constants ? of_constants.emplace(bounded) : known_apart;
+  std::optional<Graph> out = Bounds(bounded, Operands::kComputed, known_bounded).run();
   if (!out) out = std::move(constants);
   if (!out) return copies;
   std::optional<Graph> clean = dead_code(*out);

@@ -16,12 +16,11 @@
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/ir/softmax.h"
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
 namespace {
-
-bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask of zeros and ones
