@@ -557,8 +557,8 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
 
 # ---- ranks of Python folders ----
 
-# Folders of python/tosaic, lowest first. A module imports modules of its own folder and of lower ones, in
-# functions and for types, too.
+# The folders of python/tosaic, lowest first. A module may import modules of its own folder and of folders
+# before it in this list, and none of later ones, not even inside a function or for a type.
 PYTHON_RANKS = (
     "base",
     "ports",

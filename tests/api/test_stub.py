@@ -11,8 +11,8 @@ import pytest
 from tosaic import _core
 
 STUB = Path(__file__).resolve().parents[2] / "python" / "tosaic" / "_core.pyi"
-# What type checkers ask for, and Python does in another way: sequences are iterated by index, and pybind11
-# fills the slot of the buffer protocol.
+# Methods that the stub has for type checkers only. The extension does without them: Python iterates its
+# sequences by index, and pybind11 serves the buffer protocol without a method.
 _FOR_CHECKERS = frozenset({"__iter__", "__buffer__"})
 _OF_EVERY_CLASS = frozenset(dir(object)) | {"__dict__", "__module__", "__weakref__", "__annotations__"}
 

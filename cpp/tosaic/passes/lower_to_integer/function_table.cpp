@@ -303,7 +303,8 @@ class Octaves {
   [[nodiscard]] int shift_of(std::int64_t magnitude) const {
     return std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(magnitude))) - 1 - bits_);
   }
-  // The number of the knot at or below the magnitude, and what the magnitude is above it, with fraction_bits().
+  // The number of a magnitude's knot, as a fixed-point number with fraction_bits(): between two knots, the fraction is
+  // how far the magnitude is from the lower one.
   [[nodiscard]] std::int64_t position(std::int64_t magnitude) const {
     const int shift = shift_of(magnitude);
     const std::int64_t a = magnitude >> shift, rest = magnitude - (a << shift);
@@ -343,7 +344,7 @@ class LinesOfRow {
       }
   }
 
-  // The knots of the integers from 0, and those of the negative ones.
+  // The knots of the negative integers, or those of the others.
   [[nodiscard]] const std::vector<std::int64_t>& knots(bool is_negative) const {
     return knots_[is_negative ? 1 : 0];
   }
@@ -399,8 +400,8 @@ class FunctionsOfRows {
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(constants_.rows.size()); }
 
-  // Sets the operands for the tables of `count` rows from `first`, joined to one: for all integers of the dtype, row by
-  // row.
+  // Gives the operator the operands of a joined table: for each of `count` rows from `first`, one after the other, all
+  // integers of the variable's dtype and the constants of the row.
   void set_rows(std::size_t first, std::size_t count) {
     const auto repeats = static_cast<std::int64_t>(count);
     operands_.set(

@@ -352,9 +352,10 @@ RuleResult integer_add(const RuleContext& ctx) {
 
 namespace {
 
-// The coarsest unit that a product of x may have. `step` is the unit of the other operand, or the least magnitude of a
-// constant: x.scale() * step is the unit of the exact product. A product of numbers of few bits loses little in a unit
-// 2^16 times as coarse. Counts are small numbers in 32 bits, and their products would all become 0.
+// The coarsest unit in which a product of x may be computed. `step` is the unit of the other operand or, if that is a
+// constant, its least magnitude. In the unit x.scale() * step, the product is exact. If x has few bits, the product may
+// have a unit 2^16 times as coarse. Counts have 32 bits, but most of them are small: in such a unit, their products
+// would be 0.
 double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
   constexpr double kCount = 0x1p30, kFine = 0x1p16;
   const bool is_count = x.scale() == 1 && static_cast<double>(x.magnitude()) >= kCount;

@@ -96,8 +96,8 @@ std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
   return is_integer(type.dtype) && !type.qparams ? std::optional(1.0) : std::nullopt;
 }
 
-// True if the result is as exact as the operands: the node adds integers in their own units, or in finer
-// ones, multiplies them, or multiplies integers by a constant.
+// True if the result is as exact as the operands: the node adds integers in their own units or in finer ones, or it
+// multiplies integers, by integers or by a constant.
 bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made) {
   const Op op = ctx.node.op();
   const auto is_within = [&](std::optional<double> unit) { return unit && made.scale() <= *unit; };

@@ -48,8 +48,7 @@ bool Planner::stores(NodeIndex i) const {
          node(operands[0]).kind != CallKind::kCall;
 }
 
-// True if the program writes the value into an input of the caller. The value then needs integers of the dtype in which
-// the program reads that input.
+// True if the program writes the result of call p into an input of the caller. Then both have integers of one dtype.
 bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
   if (node(output).kind != CallKind::kOutput)
     return node(calls_[output.index()].operands[0]).kind == CallKind::kPlaceholder;
@@ -167,8 +166,8 @@ double Planner::largest_constant(NodeIndex i) {
   return out;
 }
 
-// Gives 32 bits to a result with large numbers that the program writes into an input. The calls that read the input
-// read the same 32 bits.
+// The program writes the result of call p into an input of the caller. If the result has large numbers, it gets 32 bits,
+// and so does the input, for all calls that read it.
 void Planner::store_large(NodeIndex p, NodeIndex output) {
   const Precision* const wanted = precision(output);
   if (wanted == nullptr || node(output).kind != CallKind::kOutput || !accepts(output)) return;
