@@ -55,8 +55,8 @@ since noise of a few ulp decides them. {failed} modules have wrong numbers or in
 A step is reached if the steps before it passed; *agree* counts comparisons that
 were made and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts
 modules, also those that the next target takes. A refusal is *without need* unless the target forces each
-of its problems: `tests/random_modules/need.py` says which it forces. {unforced} modules ({percent:.1f} %) have a
-refusal without need at some step.
+of its problems: `tests/random_modules/need.py` says which it forces. {unforced} modules ({percent:.1f} %)
+have a refusal without need at some step.
 
 """
 
