@@ -372,6 +372,14 @@ void bind_pipeline(py::module_& m) {
       "The graph at stage exported, with quantize and dequantize nodes in the place of qparams. With "
       "keep_integers, described operators that compute with integers keep theirs.");
   m.def(
+      "fold_returned",
+      [](const SharedGraph& graph) {
+        std::optional<Graph> found = passes::fold_returned(*graph);
+        return found ? std::make_shared<Graph>(std::move(*found)) : graph;
+      },
+      py::arg("graph").none(false),
+      "The graph with constants in the place of outputs that are constants once it is simplified.");
+  m.def(
       "with_float_weights",
       [](const SharedGraph& graph) {
         const auto is_weight = [](const Graph& part, const Node& node) {

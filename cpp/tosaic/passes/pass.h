@@ -103,6 +103,9 @@ struct Pass {
 
 // Runs nodes whose operands are all constants and replaces them by their results.
 [[nodiscard]] std::optional<Graph> fold_constants(const Graph& graph);
+// Replaces outputs that turn out to be constants once the graph is simplified, such as the constant part of a
+// concatenation. All other nodes stay.
+[[nodiscard]] std::optional<Graph> fold_returned(const Graph& graph);
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
 // Makes floats of f16 and bf16 between dequantize and quantize nodes f32, with casts at the other readers.

@@ -145,9 +145,9 @@ def prepared_graph(graph: _core.Graph) -> _core.Graph:
             hint="Quantize the program that was imported",
         )
     passes = Pipeline.default()
-    for name in (*_FOLDED_FIRST, "dead-code"):
+    for name in _FOLDED_FIRST:
         graph = passes[f"simplify/{name}"].run(graph)
-    return graph
+    return passes["simplify/dead-code"].run(_core.fold_returned(graph))
 
 
 def plan_program(

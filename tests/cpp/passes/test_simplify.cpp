@@ -85,6 +85,33 @@ TEST_CASE("a slice of a concatenation reads the part that has its elements", "[p
   CHECK(after.value(after.operands(nodes[2])[0]).name == "x");
 }
 
+TEST_CASE("an element of a stack is the operand that was stacked", "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 3}), y = c.add(Op::kExp, {c.input("y", {2, 3})});
+  const ValueId both = c.add(Op::kStack, {x, y}, AxisAttrs{1});
+  c.output(c.add(Op::kSelect, {both}, SelectAttrs{1, 1}));
+  c.output(c.add(Op::kSelect, {both}, SelectAttrs{0, 1}));
+  const Graph after = changed_by(simplify, c.graph);
+  CHECK(ops_of(after) == "exp stack select");
+  CHECK(after.producer(after.outputs()[0].value)->op == Op::kExp);
+}
+
+TEST_CASE("a returned part of a concatenation that is constant becomes a constant, and nothing else",
+          "[passes][fold_returned]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 3});
+  const ValueId both = c.add(Op::kCat, {x, c.constant("k", {2, 1}, {7, 8})}, AxisAttrs{1});
+  c.output(c.add(Op::kSlice, {both}, SliceAttrs{1, 3, 4, 1}))
+      .output(c.add(Op::kReshape, {both}, ShapeAttrs{{8}}));
+  c.output(c.add(Op::kSlice, {both}, SliceAttrs{1, 0, 2, 1}));
+  const Graph after = changed_by(fold_returned, c.graph);
+  CHECK(ops_of(after) == "cat reshape slice");
+  const ConstantRef known = after.value(after.outputs()[0].value).constant;
+  REQUIRE(known != nullptr);
+  CHECK(Elements(*known).as_double(1) == 8);
+  CHECK_FALSE(fold_returned(after).has_value());
+}
+
 TEST_CASE("a slice of a concatenation that reads several parts stays", "[passes][simplify]") {
   Case c;
   const ValueId both = c.add(Op::kCat, {c.input("x", {2, 3}), c.input("y", {2, 4})}, AxisAttrs{1});

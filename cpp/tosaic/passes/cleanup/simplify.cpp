@@ -8,7 +8,7 @@
 //   mul(x, 1)               ->  x                   add(expand(x), y)     ->  add(x, y), if the shape stays
 //   where(true, a, b)       ->  a                   slice(cat(x, y))      ->  slice(x), if it reads x only
 //   cast to f64 and back    ->  x                   cast(reciprocal(f64(x)))  ->  reciprocal(x)
-//                                                   slice(slice_scatter(x, y)) -> slice(x) or slice(y)
+//   select(stack(x, y))     ->  x or y              slice(slice_scatter(x, y)) -> slice(x) or slice(y)
 //
 // All rules preserve every bit of the result, signed zeros included, except that a bias added inside a
 // contraction preserves it within the contraction's tolerance.
@@ -465,6 +465,23 @@ bool reads_one_part(Site& site) {
   return site.become(Op::kSlice, attrs, {from});
 }
 
+// select(stack(x, y)) -> x or y.
+bool reads_one_of_a_stack(Site& site) {
+  if (site.node.op != Op::kSelect) return false;
+  const auto& select = Graph::attrs<SelectAttrs>(site.node);
+  const Graph& graph = site.now();
+  const Node* const stack = graph.producer(site.operands[0]);
+  if (stack == nullptr || stack->op != Op::kStack || Graph::attrs<AxisAttrs>(*stack).axis != select.axis)
+    return false;
+  const ValueId part = graph.operands(*stack)[static_cast<std::size_t>(select.index)];
+  const bool is_whole = graph.type(part).order == site.result_type().order &&
+                        same_qparams(graph.type(part).qparams, site.result_type().qparams);
+  if (!is_whole) return false;
+  static_cast<void>(site.rewriter.begin_output(site.node));
+  site.rewriter.replace(site.node, part);
+  return true;
+}
+
 std::optional<Graph> simplify_once(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
@@ -478,7 +495,7 @@ std::optional<Graph> simplify_once(const Graph& graph) {
                            drops_cast_and_back(site) || narrows_arithmetic(site) || expands_to_a_view(site) ||
                            drops_broadcast(site) || drops_neutral_operand(site) ||
                            compares_with_itself(site) || folds_bias(site) || takes_padding(site) ||
-                           reads_one_part(site);
+                           reads_one_part(site) || reads_one_of_a_stack(site);
     if (!rewritten) rewriter.copy(node);
   }
   return std::move(rewriter).finish();
