@@ -7,6 +7,7 @@
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/octaves.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 
 namespace tosaic::passes {
@@ -127,6 +128,7 @@ struct Samples {
   double unit = 1;
   std::optional<std::int64_t> apart;  // samples from knot to knot; nothing if interpolation is too imprecise
   bool is_complete = false;  // each integer of the operand from the first sample to the last is a sample
+  std::int64_t most = 0;     // results beyond saturate, in units of `unit`
 };
 
 // The node's result at each integer of x from `first` on.
@@ -184,7 +186,7 @@ Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger
     for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
     return static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
   };
-  const std::int64_t counts = store();
+  const std::int64_t counts = out.most = store();
   const double integers = (out.over.high - out.over.low) / x.scale() + 1;
   const bool are_few = integers <= static_cast<double>(kSamples);
   if (!is_exact || !are_few)
@@ -262,6 +264,116 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
   return out;
 }
 
+// The node at these integers of x, in units of the samples.
+std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, const ScaledInteger& x,
+                                     const Samples& f, const std::vector<std::int64_t>& integers) {
+  std::vector<float> points;
+  for (const std::int64_t q : integers)
+    points.push_back(static_cast<float>(static_cast<double>(q) * x.scale()));
+  std::vector<std::int64_t> out;
+  const auto far = static_cast<double>(std::max<std::int64_t>(f.most, 1)) * 2;
+  for (const double y : evaluated_at(node, variable, points))
+    out.push_back(std::llround(std::clamp(y / f.unit, -far, far)));
+  return out;
+}
+
+// The node on lines between knots that are dense next to zero: an arc tangent of large numbers, for example. Returns
+// nothing if no number of knots brings the lines to within 2^-18 of the largest result.
+std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
+                                        const Samples& f, const Octaves& octaves) {
+  constexpr std::int64_t kTests = 4;  // parts of a line, between which it is compared with the function
+  const std::int64_t limit = x.magnitude();
+  std::vector<std::int64_t> knots, tests, lines;
+  std::vector<double> parts;
+  const std::size_t halves = x.range.low < 0 ? 2 : 1;
+  for (std::size_t half = 0; half < halves; ++half) {
+    const std::int64_t sign = half == 0 ? 1 : -1;
+    for (std::int64_t k = 0; k < octaves.count(); ++k) {
+      const std::int64_t from = octaves.magnitude(k), to = octaves.magnitude(k + 1);
+      knots.push_back(std::clamp(sign * from, f.domain.low, f.domain.high));
+      if (k + 1 == octaves.count() || to > limit) continue;
+      for (std::int64_t t = 1; t < std::min(kTests, to - from); ++t) {
+        const std::int64_t at = from + (to - from) * t / kTests;
+        if (at == from || sign * at < f.domain.low || sign * at > f.domain.high) continue;
+        tests.push_back(sign * at);
+        lines.push_back(static_cast<std::int64_t>(knots.size()) - 1);
+        parts.push_back(static_cast<double>(at - from) / static_cast<double>(to - from));
+      }
+    }
+  }
+  const std::vector<std::int64_t> at_knots = entries_at(ctx.node, variable, x, f, knots);
+  const std::vector<std::int64_t> at_tests = entries_at(ctx.node, variable, x, f, tests);
+  std::int64_t size = 0;
+  for (const std::int64_t y : at_knots) size = std::max(size, std::min(std::abs(y), f.most));
+  for (std::size_t i = 0; i < tests.size(); ++i) {
+    if (std::abs(at_tests[i]) > f.most) continue;
+    const auto k = static_cast<std::size_t>(lines[i]);
+    const auto rise = static_cast<double>(at_knots[k + 1] - at_knots[k]);
+    const double line = static_cast<double>(at_knots[k]) + rise * parts[i];
+    if (std::abs(line - static_cast<double>(at_tests[i])) > static_cast<double>(size >> 18))
+      return std::nullopt;
+  }
+  IntegerMath m(ctx.build);
+  const int fraction = octaves.fraction_bits();
+  const std::int64_t steps = octaves.count() << fraction;
+  ValueId position = octaves.position(m, x.id);
+  if (halves == 2) {
+    const ValueId negative = ctx.build.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
+    const ValueId magnitude = m.with_sign(x.id, negative);
+    const ValueId half = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{},
+                                               {negative, m.number(x.id, steps), m.number(x.id, 0)});
+    position = m.add(octaves.position(m, magnitude), half);
+  }
+  const auto [low, high] = std::minmax_element(at_knots.begin(), at_knots.end());
+  ScaledInteger out{m.on_lines(position, fraction, at_knots), {f.unit}, 0, {*low - 1, *high + 1}};
+  double steepest = 0;  // by unit of x
+  for (std::size_t k = 1; k < knots.size(); ++k)
+    if (knots[k] != knots[k - 1])
+      steepest = std::max(steepest, std::abs(static_cast<double>(at_knots[k] - at_knots[k - 1]) /
+                                             static_cast<double>(knots[k] - knots[k - 1])));
+  out.nan_mask = ctx.build.either(x.nan_mask, outside(ctx.build, x, f.domain));
+  out.error = f.unit * (std::ldexp(static_cast<double>(size), -18) + steepest * x.error / x.scale());
+  return out;
+}
+
+std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
+                                        const Samples& f) {
+  if (x.minus_infinity || x.magnitude() > kInt32Values.high) return std::nullopt;
+  const int magnitude_bits = bits_to(x.magnitude() + 1);
+  for (int bits = 7; bits <= 10; ++bits)
+    if (auto made = on_octaves(ctx, variable, x, f, Octaves(bits, std::max(magnitude_bits, bits + 1))))
+      return made;
+  return std::nullopt;
+}
+
+// Refuses a function that changes between two samples by more than its reader tolerates, unless it does so in a
+// step: then the result at the sample next to a number is the right one, or that of a number next to it.
+void require_known_between_samples(const RuleContext& ctx, ValueId variable, const Samples& f) {
+  std::int64_t size = 0;
+  const auto bounded = [&](std::int64_t y) { return std::clamp(y, -f.most, f.most); };
+  for (const std::int64_t y : f.entries) size = std::max(size, std::abs(bounded(y)));
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const double step = to ? 2 * to->scales.front() / f.unit : 0;
+  const auto tolerated = static_cast<std::int64_t>(std::max(step, static_cast<double>(size >> 12)));
+  std::vector<std::size_t> jumps;
+  std::vector<float> middles;
+  for (std::size_t i = 0; i + 1 < f.entries.size(); ++i) {
+    if (std::abs(bounded(f.entries[i + 1]) - bounded(f.entries[i])) <= 2 * tolerated) continue;
+    jumps.push_back(i);
+    const double part = (static_cast<double>(i) + 0.5) / (kSamples - 1);
+    middles.push_back(static_cast<float>(f.over.low + (f.over.high - f.over.low) * part));
+  }
+  if (jumps.empty()) return;
+  const std::vector<double> found = evaluated_at(ctx.node, variable, middles);
+  for (std::size_t k = 0; k < jumps.size(); ++k) {
+    const double far = 2.0 * static_cast<double>(f.most);
+    const std::int64_t middle = bounded(std::llround(std::clamp(found[k] / f.unit, -far, far)));
+    const auto is_near = [&](std::size_t i) { return std::abs(middle - bounded(f.entries[i])) <= tolerated; };
+    if (!is_near(jumps[k]) && !is_near(jumps[k] + 1))
+      throw NoIntegerForm("it changes faster than a table of its operand can tell");
+  }
+}
+
 // The node as a function of `variable`. Returns nothing if the function is not smooth, or if the numbers of
 // the variable have more than 32 bits.
 std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
@@ -285,8 +397,11 @@ std::optional<RuleResult> smooth_composition(const RuleContext& ctx) {
 
 RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
   const Samples f = samples_of(ctx, variable, x);
-  if (!f.apart && !f.is_complete)
+  if (!f.apart && !f.is_complete) {
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
+    if (std::optional<ScaledInteger> made = on_octaves(ctx, variable, x, f)) return *std::move(made);
+    require_known_between_samples(ctx, variable, f);
+  }
   return read_at(ctx.build, x, f);
 }
 

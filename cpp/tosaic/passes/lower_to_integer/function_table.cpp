@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
+#include "tosaic/ir/reads_order.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/octaves.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/passes/lower_to_integer/table_lookup.h"
@@ -289,59 +290,35 @@ ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int
   return make_constant("", f->dtype, {count}, out);
 }
 
-// Knots at magnitudes of 16 bits that are as dense relative to the magnitude everywhere: each of the first 2^(bits + 1)
-// is one, and there are 2^bits in each octave above. Powers and logarithms are lines between such knots, and poles too.
-//
-//   magnitude m = a * 2^shift + rest,  a in [2^bits, 2^(bits + 1)) or shift 0
-//   knot number   shift * 2^bits + a
-class Octaves {
- public:
-  explicit Octaves(int bits) : bits_(bits) {}
-
-  [[nodiscard]] int fraction_bits() const { return 15 - bits_; }
-  [[nodiscard]] std::int64_t count() const { return (std::int64_t{16 - bits_} << bits_) + 1; }
-  [[nodiscard]] int shift_of(std::int64_t magnitude) const {
-    return std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(magnitude))) - 1 - bits_);
-  }
-  // The number of a magnitude's knot, as a fixed-point number with fraction_bits(): between two knots, the fraction is
-  // how far the magnitude is from the lower one.
-  [[nodiscard]] std::int64_t position(std::int64_t magnitude) const {
-    const int shift = shift_of(magnitude);
-    const std::int64_t a = magnitude >> shift, rest = magnitude - (a << shift);
-    return (((std::int64_t{shift} << bits_) + a) << fraction_bits()) + (rest << (fraction_bits() - shift));
-  }
-  [[nodiscard]] std::int64_t magnitude(std::int64_t knot) const {
-    const std::int64_t shift = std::max<std::int64_t>(0, (knot >> bits_) - 1);
-    return (knot - (shift << bits_)) << shift;
-  }
-  // Emits position() for i32.
-  [[nodiscard]] ValueId position(IntegerMath& math, ValueId magnitude) const {
-    const ValueId shift = math.maximum(math.sub(31 - bits_, math.clz(magnitude)), 0);
-    const ValueId a = math.right(magnitude, shift), rest = math.sub(magnitude, math.left(a, shift));
-    const ValueId knot = math.add(math.left(shift, bits_), a);
-    return math.add(math.left(knot, fraction_bits()), math.left(rest, math.sub(fraction_bits(), shift)));
-  }
-
- private:
-  int bits_;
-};
-
 // A function of integers of 16 bits, with a sign, on lines between knots. Knots have kFinerBits more than results, and
 // are not bounded where results saturate.
 class LinesOfRow {
  public:
   static constexpr int kFinerBits = 4;
 
-  // `f` has the function of each integer from -32768 in the unit of the results, not rounded.
-  LinesOfRow(const std::vector<double>& f, const Octaves& octaves) : octaves_(octaves) {
-    for (const bool is_negative : {false, true})
+  // `f` has the function of each integer from -32768 in the unit of the results, not rounded. The function is only
+  // asked for integers from `curved.low` to `curved.high`: the lines that reach beyond go through its values there.
+  LinesOfRow(const std::vector<double>& f, const Octaves& octaves, ValueRange curved) : octaves_(octaves) {
+    for (const bool is_negative : {false, true}) {
+      const std::int64_t sign = is_negative ? -1 : 1;
+      const auto at = [&](std::int64_t magnitude) {
+        const double number =
+            f[static_cast<std::size_t>(std::min<std::int64_t>(65535, 32768 + sign * magnitude))];
+        return std::clamp(number, -kFar, kFar);
+      };
+      const std::int64_t low = std::max<std::int64_t>(0, is_negative ? -curved.high : curved.low);
+      const std::int64_t high = std::max<std::int64_t>(0, is_negative ? -curved.low : curved.high);
       for (std::int64_t k = 0; k < octaves.count(); ++k) {
         const std::int64_t m = octaves.magnitude(k);
-        const double at =
-            f[static_cast<std::size_t>(std::min<std::int64_t>(65535, 32768 + (is_negative ? -m : m)))];
+        double number = at(std::clamp(m, low, high));
+        if (m < low && octaves.magnitude(k + 1) > low)
+          number = beyond(at, low, std::min(octaves.magnitude(k + 1), high), m);
+        else if (m > high && octaves.magnitude(k - 1) < high)
+          number = beyond(at, high, std::max(octaves.magnitude(k - 1), low), m);
         knots_[is_negative ? 1 : 0].push_back(
-            std::llround(std::ldexp(std::clamp(at, -kFar, kFar), kFinerBits)));
+            std::llround(std::ldexp(std::clamp(number, -kFar, kFar), kFinerBits)));
       }
+    }
   }
 
   // The knots of the negative integers, or those of the others.
@@ -369,6 +346,19 @@ class LinesOfRow {
 
  private:
   static constexpr double kFar = 0x1p20;  // units; far beyond those of 16 bits
+
+  // At m, the line through f at `inner` and near f at `end`, the last place that is asked for. The clamp may end between
+  // `end` and the place next to it: the line passes as far from the clamped number as from the line without the clamp.
+  static double beyond(const auto& f, std::int64_t end, std::int64_t inner, std::int64_t m) {
+    const std::int64_t next = inner > end ? end + 1 : end - 1;
+    if (inner == end) return f(end);
+    const auto line = [&](std::int64_t from, double value, std::int64_t place) {
+      return value +
+             (f(inner) - value) * static_cast<double>(place - from) / static_cast<double>(inner - from);
+    };
+    const double unclamped = inner == next ? f(end) : line(next, f(next), end);
+    return line(end, (f(end) + unclamped) / 2, m);
+  }
 
   Octaves octaves_;
   std::array<std::vector<std::int64_t>, 2> knots_;
@@ -442,11 +432,13 @@ class FunctionsOfRows {
   // Results of up to 16 bits on lines between knots. Returns nothing if a result would be off by more than one unit, as
   // far as TABLE over i16 may be, or if the knots are too many.
   std::optional<RuleResult> by_lines() {
-    if (dtype_ != DType::kI16) return std::nullopt;
+    const std::optional<QParams> to = ctx_.node.eventual_qparams();
+    if (dtype_ != DType::kI16 || !to || to->axis || byte_size(to->storage) > 2) return std::nullopt;
+    const ValueRange curved = curved_part(*to);
     for (int bits = 5; bits <= 10; ++bits) {
-      const Octaves octaves(bits);
+      const Octaves octaves(bits, 15);
       if (2 * rows() * octaves.count() > kMostEntries) return std::nullopt;
-      if (std::optional<RuleResult> made = by_lines(octaves)) return made;
+      if (std::optional<RuleResult> made = by_lines(octaves, *to, curved)) return made;
     }
     return std::nullopt;
   }
@@ -463,19 +455,39 @@ class FunctionsOfRows {
     return out;
   }
 
-  std::optional<RuleResult> by_lines(const Octaves& octaves) {
-    const std::optional<QParams> to = ctx_.node.eventual_qparams();
-    if (!to || to->axis || byte_size(to->storage) > 2) return std::nullopt;
-    const ValueRange all = *integer_limits(dtype_), limits{to->qmin, to->qmax};
-    const ValueRange occurs{std::max(variable_.x.range.low, all.low),
-                            std::min(variable_.x.range.high, all.high)};
+  // The integers of the variable that occur.
+  [[nodiscard]] ValueRange occurring_integers() const {
+    const ValueRange all = *integer_limits(dtype_);
+    return {std::max(variable_.x.range.low, all.low), std::min(variable_.x.range.high, all.high)};
+  }
+
+  // The integers of the variable without those at both ends, at which no row changes any more: a clamp in front of the
+  // operator, which is no line next to the place where it ends.
+  ValueRange curved_part(const QParams& to) {
+    const ValueRange all = *integer_limits(dtype_), occurs = occurring_integers();
+    ValueRange curved{occurs.high, occurs.low};
+    for (std::size_t row = 0; row < constants_.rows.size(); ++row) {
+      set_rows(row, 1);
+      const std::vector<double> f = unrounded(to);
+      const auto at = [&](std::int64_t q) { return f[static_cast<std::size_t>(q - all.low)]; };
+      std::int64_t low = occurs.low, high = occurs.high;
+      while (low < curved.low && at(low + 1) == at(occurs.low)) ++low;
+      while (high > curved.high && at(high - 1) == at(occurs.high)) --high;
+      curved = {std::min(low, curved.low), std::max(high, curved.high)};
+    }
+    return curved.low < curved.high ? curved : occurs;
+  }
+
+  std::optional<RuleResult> by_lines(const Octaves& octaves, const QParams& to, ValueRange curved) {
+    const ValueRange all = *integer_limits(dtype_), limits{to.qmin, to.qmax}, occurs = occurring_integers();
     std::vector<std::int64_t> knots;
     for (std::size_t row = 0; row < constants_.rows.size(); ++row) {
       set_rows(row, 1);
-      const std::vector<double> numbers = unrounded(*to);
-      const LinesOfRow lines(numbers, octaves);
+      const std::vector<double> numbers = unrounded(to);
+      const LinesOfRow lines(numbers, octaves, curved);
       for (std::int64_t q = occurs.low; q <= occurs.high; ++q) {
-        const std::int64_t made = std::clamp(lines.at(q), limits.low, limits.high);
+        const std::int64_t asked = std::clamp(q, curved.low, curved.high);
+        const std::int64_t made = std::clamp(lines.at(asked), limits.low, limits.high);
         const double exact = std::nearbyint(numbers[static_cast<std::size_t>(q - all.low)]);
         const auto stored =
             std::clamp(exact, static_cast<double>(limits.low), static_cast<double>(limits.high));
@@ -486,7 +498,9 @@ class FunctionsOfRows {
     }
     IntegerMath math(ctx_.build);
     const int fraction = octaves.fraction_bits();
-    const ValueId x = ctx_.build.cast(variable_.x.id, DType::kI32), opposite = math.sub(0, x);
+    const ValueId x =
+        ctx_.build.bounded(ctx_.build.cast(variable_.x.id, DType::kI32), variable_.x.range, curved);
+    const ValueId opposite = math.sub(0, x);
     const ValueId size = ctx_.build.binary(Op::kTosaMaximum, x, opposite);
     const ValueId is_negative = ctx_.build.binary(Op::kTosaGreater, math.number(x, 0), x);
     const ValueId half =
@@ -496,13 +510,13 @@ class FunctionsOfRows {
     const ValueId at = math.add(within, starts(2 * octaves.count() << fraction));
     const ValueId finer = math.on_lines(at, fraction, knots);
     if (ctx_.node.result_qparams() == nullptr) {
-      const double unit = std::ldexp(to->scales.front(), -LinesOfRow::kFinerBits);
-      const std::int64_t zero = to->zero_points.front() << LinesOfRow::kFinerBits;
+      const double unit = std::ldexp(to.scales.front(), -LinesOfRow::kFinerBits);
+      const std::int64_t zero = to.zero_points.front() << LinesOfRow::kFinerBits;
       return ScaledInteger{in_shape(ctx_, finer), {unit}, zero, LinesOfRow::range()};
     }
     const ValueId rounded = math.right(finer, LinesOfRow::kFinerBits, true);
     const ValueId made = ctx_.build.bounded(rounded, *integer_limits(DType::kI32), limits);
-    return as_result(ctx_, ctx_.build.cast(made, to->storage));
+    return as_result(ctx_, ctx_.build.cast(made, to.storage));
   }
 
   const RuleContext& ctx_;
@@ -677,9 +691,21 @@ bool occurs(const std::vector<ScaledInteger>& variables, DType dtype, std::int64
   return true;
 }
 
-// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger: of those
-// that a sort or an argmax compares, the order would be lost.
-bool merges_numbers(const Elements& elements, const std::vector<ScaledInteger>& variables, DType dtype) {
+// True if an operator reads only which numbers of a value are larger than others, also after movement.
+bool is_read_in_order(const Graph& graph, ValueId id) {
+  return std::ranges::any_of(graph.users(id), [&](NodeId reader) {
+    const Node& node = graph.node(reader);
+    if (reads_order(node.op)) return true;
+    return rearranges(node) && node.result_count == 1 && is_read_in_order(graph, graph.result(node));
+  });
+}
+
+// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger. Of those
+// that a sort or an argmax compares, the order would be lost: there it is true if it does so of more than a few.
+bool merges_numbers(const RuleContext& ctx, const Elements& elements,
+                    const std::vector<ScaledInteger>& variables, DType dtype) {
+  constexpr std::ptrdiff_t kFew = 16;
+  const bool is_ordered = is_read_in_order(ctx.node.graph(), ctx.node.result());
   std::vector<double> numbers;
   double largest = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -694,7 +720,8 @@ bool merges_numbers(const Elements& elements, const std::vector<ScaledInteger>& 
   };
   const auto before = count();
   for (double& x : numbers) x = std::nearbyint(std::ldexp(x / largest, 24));
-  return largest > 0 && 2 * count() < before;
+  const auto after = count();
+  return largest > 0 && (2 * after < before || (is_ordered && kFew * (before - after) > before));
 }
 
 }  // namespace
@@ -702,7 +729,7 @@ bool merges_numbers(const Elements& elements, const std::vector<ScaledInteger>& 
 std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table) {
   const std::vector<ScaledInteger>& x = table.variables;
   const DType integers = ctx.build.type(x.front().id).dtype;
-  if (!is_float(table.values->dtype) || merges_numbers(Elements(*table.values), x, integers))
+  if (!is_float(table.values->dtype) || merges_numbers(ctx, Elements(*table.values), x, integers))
     return std::nullopt;
   if (x.size() == 1) return numbers_of_one(ctx, x.front(), table.values);
   if (!is_finite(*table.values)) return std::nullopt;

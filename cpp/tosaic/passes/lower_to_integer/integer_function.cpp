@@ -311,8 +311,8 @@ bool has_exact_integers(const RuleContext& ctx, ValueId id, const ScaledInteger&
   if (x.error != 0 || x.range.high - x.range.low >= kMost) return false;
   while (is_float(graph.type(id).dtype) && !graph.type(id).qparams) {
     const Node* const producer = graph.producer(id);
-    if (producer == nullptr || !(info(producer->op).has(kElementwise) || info(producer->op).has(kView)))
-      return false;
+    const OpInfo* const row = producer == nullptr ? nullptr : &info(producer->op);
+    if (row == nullptr || !(row->has(kElementwise) || row->has(kView) || row->has(kMovement))) return false;
     ValueId next;
     for (const ValueId operand : graph.operands(*producer)) {
       if (!operand.valid() || graph.value(operand).kind == ValueKind::kConstant) continue;
@@ -352,8 +352,9 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
     return made ? std::optional<RuleResult>(*made) : std::nullopt;
   }
   const OpInfo& row = info(ctx.node.op());
-  if (!row.has(kElementwise) || row.is_tosa || !has_integer_form(ctx.node.result_type().dtype))
-    return std::nullopt;
+  const bool is_number =
+      ctx.node.result_qparams() != nullptr || has_integer_form(ctx.node.result_type().dtype);
+  if (!row.has(kElementwise) || row.is_tosa || !is_number) return std::nullopt;
   const DType from = ctx.node.operand_type(0).dtype;
   if (ctx.node.result_qparams() == nullptr && !has_integer_form(from) && !is_integer(from))
     return std::nullopt;

@@ -21,7 +21,6 @@ struct Binary {
 
 Binary in_binary(IntegerBuilder& build, const ScaledInteger& x) {
   const double size = static_cast<double>(x.magnitude()) * x.scale();
-  if (size >= 0x1p30) throw NoIntegerForm("its operand has too many bits");
   const int bits = std::max(28 - (size == 0 ? 0 : std::ilogb(size)), 0);
   const double unit = std::ldexp(1.0, -bits);
   ScaledInteger fine = rescaled(build, x, DType::kI32, unit);
@@ -33,6 +32,11 @@ Binary in_binary(IntegerBuilder& build, const ScaledInteger& x) {
 }  // namespace
 
 ScaledInteger in_whole_numbers(IntegerBuilder& build, const ScaledInteger& x, Op op) {
+  // From 2^30 on, and in a unit of at least 1, the integers differ from whole numbers by less than they are off.
+  if (static_cast<double>(x.magnitude()) * x.scale() >= 0x1p30) {
+    if (x.scale() < 1) throw NoIntegerForm("its operand has too many bits");
+    return x;
+  }
   IntegerMath m(build);
   const auto [fine, bits, near] = in_binary(build, x);
   const std::int64_t most = (fine.magnitude() >> bits) + 1;

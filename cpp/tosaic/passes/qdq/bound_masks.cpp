@@ -37,6 +37,7 @@
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/ir/reads_order.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/ir/softmax.h"
 #include "tosaic/passes/match.h"
@@ -52,13 +53,6 @@ constexpr OpTable<bool> kArithmetic = {
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Operators that only the order of their numbers matters to: hidden ones stay below all others, and those that f32 makes
-// equal stay equal.
-constexpr OpTable<bool> kReadsOrder = {{Op::kArgmax, true},
-                                       {Op::kArgmin, true},
-                                       {Op::kArgsort, true},
-                                       {Op::kCumargmax, true},
-                                       {Op::kCumargmin, true}};
 // True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The numbers
 // are finite.
 bool absorbs(double large, double bound) {
@@ -636,7 +630,8 @@ std::optional<Graph> bound_masks(const Graph& graph) {
   Analyses analyses(source);
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
-    if (is_softmax(node.op) || kReadsOrder.contains(node.op))
+    // Where an order is read, hidden numbers stay below all others, and those that f32 makes equal stay equal.
+    if (is_softmax(node.op) || reads_order(node.op))
       Masks(rewriter, analyses, node).run();
     else
       rewriter.copy(node);
