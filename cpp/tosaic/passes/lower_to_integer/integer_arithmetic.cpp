@@ -68,6 +68,14 @@ ScaledInteger negated(IntegerBuilder& build, const ScaledInteger& x) {
 // x times a constant that has one number, or one number for each position of an axis, all of one sign. Only
 // the scales change; negative factors negate the integers. Returns nothing for other constants.
 std::optional<ScaledInteger> with_other_scales(IntegerBuilder& build, ScaledInteger x, const Term& constant) {
+  if (constant.numbers.size() == 1 && constant.shape.size() > build.type(x.id).rank() && !x.pending_shape) {
+    Shape padded = Dims::filled(constant.shape.size(), 1);
+    const Shape& own = build.type(x.id).shape;
+    const std::size_t before = padded.size() - own.size();
+    std::ranges::copy(own, padded.begin() + static_cast<std::ptrdiff_t>(before));
+    if (x.axis) *x.axis += static_cast<std::int64_t>(before);
+    x.id = build.reshape(x.id, padded);
+  }
   const Shape& shape = build.type(x.id).shape;
   const std::optional<AxisFactors> factors = axis_factors(constant, shape.size());
   if (!factors || constant.shape.size() > shape.size() || broadcast(shape, constant.shape) != shape)
@@ -372,6 +380,67 @@ RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, doub
   return made;
 }
 
+// x times the numbers of a constant that differ so much that factors of 15 bits, or one unit for all products, would
+// leave too little of the least products: x * [1e6, -1e6, 1, 2] before a sigmoid. Products are bounded to what their
+// readers notice, or to the qparams that they get, and the factors have 31 bits. Returns nothing where the usual
+// product is fine enough.
+std::optional<ScaledInteger> product_as_noticed(const RuleContext& ctx, const ScaledInteger& operand,
+                                                const Term& by) {
+  constexpr double kApart = 16, kCoarse = 16, kFewest = 64, kBits = 0x1p30, kFactorBits = 0x1p11;
+  const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
+  const std::optional<QParams> to = ctx.node.qparams_behind_movement();
+  if (to ? to->axis.has_value() : !noticed || !std::isfinite(noticed->finest)) return std::nullopt;
+  if (operand.axis || operand.groups || operand.minus_infinity || operand.pending_shape ||
+      operand.magnitude() > 1 << 16)
+    return std::nullopt;
+  const double step = operand.scale(), size = size_of(operand),
+               finest = to ? to->scales.front() : noticed->finest;
+  double least = std::numeric_limits<double>::infinity();
+  for (const double f : by.numbers)
+    if (f != 0) least = std::min(least, std::abs(f * by.factor));
+  const double most = by.magnitude();
+  if (!(most > kApart * least) || most * size <= kFactorBits * finest) return std::nullopt;
+
+  const double enough = to                ? largest_number(*to)
+                        : noticed->by_row ? std::numeric_limits<double>::infinity()
+                                          : magnitude(noticed->bounds).high;
+  std::vector<double> factors;  // by the step of x
+  std::vector<std::int64_t> limits;
+  double largest = 0;
+  for (const double number : by.numbers) {
+    const double f = std::abs(number * by.factor) * step;
+    const double steps = std::min(std::ceil(enough / f), static_cast<double>(operand.magnitude()));
+    limits.push_back(static_cast<std::int64_t>(f == 0 ? 0 : std::max(steps, 1.0)));
+    factors.push_back(std::copysign(std::min(f, 2 * enough), number * by.factor));
+    largest = std::max(largest, std::abs(factors.back()) * static_cast<double>(limits.back()));
+  }
+  const double unit = largest / kBits;
+  if (unit > kCoarse * finest && least * size < kFewest * unit)
+    throw NoIntegerForm("one unit for all products leaves " +
+                        std::to_string(static_cast<int>(least * size / unit)) +
+                        " steps of the least of them");
+  double largest_factor = 0;
+  for (const double f : factors) largest_factor = std::max(largest_factor, std::abs(f));
+  const int shift = std::clamp(30 - std::ilogb(largest_factor / unit) - 1, 0, 30);
+  std::vector<std::int64_t> integers, low, high;
+  for (std::size_t k = 0; k < factors.size(); ++k) {
+    integers.push_back(std::llround(std::ldexp(factors[k] / unit, shift)));
+    low.push_back(-limits[k]);
+    high.push_back(limits[k]);
+  }
+  ValueId x = widened(ctx.build, operand).id;
+  if (*std::ranges::min_element(limits) < operand.magnitude()) {
+    x = ctx.build.binary(Op::kTosaMaximum, x, ctx.build.constant(DType::kI32, by.shape, low));
+    x = ctx.build.binary(Op::kTosaMinimum, x, ctx.build.constant(DType::kI32, by.shape, high));
+  }
+  const ValueId made =
+      IntegerMath(ctx.build).mul(x, ctx.build.constant(DType::kI32, by.shape, integers), shift);
+  const auto end = static_cast<std::int64_t>(std::ceil(largest / unit)) + 1;
+  ScaledInteger out{made, {unit}, 0, {-end, end}};
+  out.error = operand.error * most + unit;
+  return out;
+}
+
 }  // namespace
 
 RuleResult integer_mul(const RuleContext& ctx) {
@@ -381,6 +450,7 @@ RuleResult integer_mul(const RuleContext& ctx) {
     const Term constant = term_of(ctx, i);
     require_finite(constant);
     const ScaledInteger x = ctx.scaled(1 - i);
+    if (const std::optional<ScaledInteger> made = product_as_noticed(ctx, x, constant)) return *made;
     double least = std::numeric_limits<double>::infinity();
     for (const double f : constant.numbers)
       if (f != 0) least = std::min(least, std::abs(f * constant.factor));
@@ -389,6 +459,8 @@ RuleResult integer_mul(const RuleContext& ctx) {
   }
   const ScaledInteger a = ctx.with_one_scale(0), b = ctx.with_one_scale(1);
   const ScaledInteger made = product_for(ctx.build, a, b, ctx.node.qparams_behind_movement());
+  if (const double least = ctx.least_magnitude(1); least > 0) ctx.require_bits(0, a, made.scale(), least);
+  if (const double least = ctx.least_magnitude(0); least > 0) ctx.require_bits(1, b, made.scale(), least);
   return unless_coarse(ctx, made, coarsest_unit(a, b.scale(), static_cast<double>(b.magnitude())));
 }
 
@@ -477,6 +549,7 @@ RuleResult integer_div(const RuleContext& ctx) {
     by.scale = 0;
     require_finite(by);
     if (rounding != DivRounding::kNone) return rounded_quotient(ctx, by);
+    if (const std::optional<ScaledInteger> made = product_as_noticed(ctx, ctx.scaled(0), by)) return *made;
     return multiplied(ctx.build, ctx.scaled(0), by, ctx.node.qparams_behind_movement());
   }
   const ScaledInteger divisor = widened(ctx.build, ctx.with_one_scale(1));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/backend_forms.h"
@@ -52,10 +53,37 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
+// The numbers of an elementwise operator over constants of the new graph, which a part of an expansion is:
+// 1 / sqrt(variance + eps).
+std::optional<ScaledInteger> evaluated_numbers(const RuleContext& ctx) {
+  const NodeView& node = ctx.node;
+  const OpInfo& row = info(node.op());
+  if (node.operand_count() == 0 || node.result_type().qparams ||
+      !has_integer_form(node.result_type().dtype) || !row.has(kElementwise) || row.is_tosa)
+    return std::nullopt;
+  std::vector<ConstantRef> constants(node.operand_count());
+  for (std::size_t i = 0; i < constants.size(); ++i) {
+    if (!node.has(i) || !ctx.is_known(i)) return std::nullopt;
+    const TensorType& type = node.operand_type(i);
+    const bool is_number = type.qparams != nullptr || has_integer_form(type.dtype);
+    constants[i] = is_number ? make_constant("", DType::kF32, type.shape, ctx.numbers(i))
+                             : node.graph().value(node.operand(i)).constant;
+    if (!constants[i] || !constants[i]->storage.bound()) return std::nullopt;
+  }
+  const ConstantRef made =
+      evaluate_stored(node, constants, std::vector<const QParams*>(constants.size(), nullptr));
+  const Elements elements(*made);
+  std::vector<double> numbers(elements.size());
+  for (std::size_t k = 0; k < numbers.size(); ++k) numbers[k] = elements.as_double(k);
+  const bool is_finite = std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); });
+  return is_finite ? std::optional(in_one_unit(ctx.build, made->shape, numbers)) : std::nullopt;
+}
+
 // Lowers the node without expanding it. A node over constants is evaluated. Any other is computed by a table,
 // by the rule of its operator, or as a function of one number. Returns nothing if none of these applies.
 std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
+  if (const std::optional<ScaledInteger> known = evaluated_numbers(ctx)) return *known;
   if (std::optional<RuleResult> form = backend_form(ctx)) return form;
   const IntegerRule rule = rule_of(ctx.node.node());
   // A result without qparams has more bits by arithmetic than by a table.
@@ -96,10 +124,20 @@ std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
   return is_integer(type.dtype) && !type.qparams ? std::optional(1.0) : std::nullopt;
 }
 
-// True if the result is as exact as the operands: the node adds integers in their own units or in finer ones, or it
-// multiplies integers, by integers or by a constant.
-bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made) {
+constexpr OpTable<bool> kKeepsNumbers = {
+    {Op::kAbs, true}, {Op::kNeg, true}, {Op::kRelu, true}, {Op::kClamp, true}};
+
+// True if the result is as exact as the operands: the node moves integers or adds them in their own units or in
+// finer ones, or it multiplies integers, by integers or by a constant.
+bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made, const QParams& to) {
   const Op op = ctx.node.op();
+  const OpInfo& row = info(op);
+  if (made.error > std::ranges::min(to.scales)) return false;
+  if (row.has(kMovement) || row.has(kView) || kKeepsNumbers.contains(op)) {
+    for (std::size_t i = 0; i < ctx.node.operand_count(); ++i)
+      if (const std::optional<double> unit = unit_of(ctx, i); unit && made.scale() > *unit) return false;
+    return true;
+  }
   const auto is_within = [&](std::optional<double> unit) { return unit && made.scale() <= *unit; };
   if (op == Op::kMul || op == Op::kDiv) {
     if (made.error == 0 && (ctx.is_known(0) || ctx.is_known(1))) return true;
@@ -121,7 +159,7 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   const ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
   if (scaled != nullptr && ctx.node.op() != Op::kQuantize) {
     const std::optional<QParams> ends = to ? to : ctx.node.eventual_qparams();
-    if (ends && is_lost_in(*scaled, *ends) && !is_as_exact(ctx, *scaled))
+    if (ends && is_lost_in(*scaled, *ends) && !is_as_exact(ctx, *scaled, *ends))
       return Refusal{
           "its arithmetic reaches numbers so large that their unit leaves nearly nothing of its result"};
   }

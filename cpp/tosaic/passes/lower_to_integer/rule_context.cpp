@@ -46,18 +46,22 @@ ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x) {
   const Elements elements(*known);
   const ScaleGrid grid(known->shape, x);
   std::vector<double> numbers;
-  double largest = 0;
   for (std::size_t k = 0; k < elements.size(); ++k) {
     const auto scale =
         static_cast<double>(static_cast<float>(x.scales[grid.of(static_cast<std::int64_t>(k))]));
     numbers.push_back(static_cast<double>(elements.as_int(k) - x.zero_point) * scale);
-    largest = std::max(largest, std::abs(numbers.back()));
   }
+  return in_one_unit(build, known->shape, numbers);
+}
+
+ScaledInteger in_one_unit(IntegerBuilder& build, const Shape& shape, const std::vector<double>& numbers) {
+  double largest = 0;
+  for (const double number : numbers) largest = std::max(largest, std::abs(number));
   const double unit = unit_for(largest) * (1 + 0x1p-28);  // below 2^29, up to where a RESCALE by 1 is defined
   std::vector<std::int64_t> values;
   for (const double number : numbers) values.push_back(std::llround(number / unit));
   const std::int64_t most = std::llround(largest / unit);
-  return {build.constant(DType::kI32, known->shape, values), {unit}, 0, {-most, most}};
+  return {build.constant(DType::kI32, shape, values), {unit}, 0, {-most, most}};
 }
 
 std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, const QParams& qparams) {
@@ -271,9 +275,9 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
   return out;
 }
 
-void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double unit) const {
+void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double unit, double factor) const {
   constexpr double kFewest = 64, kCoarse = 16, kLost = 8, kOwn = 0.9;
-  const double scale = *std::max_element(x.scales.begin(), x.scales.end());
+  const double scale = *std::max_element(x.scales.begin(), x.scales.end()) * factor;
   const auto steps = static_cast<double>(x.range.high - x.range.low);
   const double left = steps * scale / unit;
   if (steps == 0 || unit <= scale || is_known(i)) return;

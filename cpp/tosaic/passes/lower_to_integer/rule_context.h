@@ -51,8 +51,12 @@ struct RuleContext {
   // The elements of a constant operand (see is_known()), dequantized, in row-major order.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // Throws NoIntegerForm if `unit` leaves x, the integers of operand i, fewer than 6 bits, and a reader of the
-  // result would notice.
-  void require_bits(std::size_t i, const ScaledInteger& x, double unit) const;
+  // result would notice. In a product, x is multiplied by `factor` or more.
+  void require_bits(std::size_t i, const ScaledInteger& x, double unit, double factor = 1) const;
+  // The least magnitude of operand i, except 0; 0 if it is not known.
+  [[nodiscard]] double least_magnitude(std::size_t i) const {
+    return values.least_magnitude(node.operand(i));
+  }
   // Throws NoIntegerForm if the readers of the node's result notice changes of half a unit: exp(x) reaches far
   // beyond the numbers that hardswish(exp(x)) has. A table of the whole composition has no such unit.
   void require_fine_results(double unit) const;
@@ -71,6 +75,9 @@ struct RuleContext {
 
 // A constant with groups as i32 in one unit, in which its largest number has 29 bits.
 [[nodiscard]] ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x);
+// The same for a constant of these numbers, in row-major order.
+[[nodiscard]] ScaledInteger in_one_unit(IntegerBuilder& build, const Shape& shape,
+                                        const std::vector<double>& numbers);
 
 // The integers of a value of the new graph with these qparams, in signed form. If zero points differ by
 // channel, they are subtracted here from an i8 constant; for other values with such zero points, returns

@@ -74,8 +74,16 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
 std::optional<analysis::RelevantNumbers> ValueMap::noticed(const Node& node) const {
   if (whole_ != nullptr)
     return moves_ || is_result_only(*source_, node) ? whole_->noticed(*composite_) : std::nullopt;
+  return readers().relevance.of_results(node);
+}
+
+const ValueMap::Readers& ValueMap::readers() const {
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
-  return readers_->relevance.of_results(node);
+  return *readers_;
+}
+
+double ValueMap::least_magnitude(ValueId id) const {
+  return whole_ == nullptr ? readers().ranges.of(id).least : 0;
 }
 
 std::optional<ValueRange> ValueMap::range_of_integers(ValueId id) const {

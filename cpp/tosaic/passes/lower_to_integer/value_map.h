@@ -69,6 +69,8 @@ class ValueMap {
   // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, this
   // is known only for the results of the composite: the other nodes choose units for themselves.
   [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node) const;
+  // The least magnitude of the numbers of a value, except 0; 0 if it is not known, as in the expansion of a composite.
+  [[nodiscard]] double least_magnitude(ValueId id) const;
   // The range of an integer value that is not cast from numbers. Returns nothing for other values.
   [[nodiscard]] std::optional<ValueRange> range_of_integers(ValueId id) const;
   // The values that were rounded to another unit only to be read as floats, if the target has floats.
@@ -102,6 +104,7 @@ class ValueMap {
     explicit Readers(const Graph& graph) : ranges(graph), relevance(graph, ranges) {}
   };
 
+  [[nodiscard]] const Readers& readers() const;
   [[nodiscard]] bool is_rounded(ValueId id) const;
   [[nodiscard]] ValueId dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader);
   [[nodiscard]] ValueId copied_constant(const Value& value);
@@ -113,7 +116,7 @@ class ValueMap {
   bool moves_ = false;
   std::vector<Form> forms_;
   std::vector<ValueId> rounded_for_floats_ = {};
-  mutable std::unique_ptr<const Readers> readers_ = {};                   // set by noticed()
+  mutable std::unique_ptr<const Readers> readers_ = {};                   // set by readers()
   mutable std::unique_ptr<const analysis::IntegerRanges> integers_ = {};  // set by range_of_integers()
 };
 

@@ -238,15 +238,21 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
   }
 
-  // Of a variance that saturates far below what the numbers of x could have: the deviation from the mean for which one
+  // Of a variance, or its root, that saturates far below what the numbers of x could have: the deviation from the mean for which one
   // element makes it saturate.
   [[nodiscard]] std::optional<double> largest_deviation(const Node& node) const {
-    if (node.op != Op::kVar || which_ == Operands::kConstant) return {};
-    const double high = relevance_.of_results(node).bounds.high, freedom = freedom_of(node);
+    const bool is_root = node.op == Op::kStd;
+    if ((node.op != Op::kVar && !is_root) || which_ == Operands::kConstant) return {};
+    constexpr double kFewTimes = 4, kFinest = 0x1p14;  // squares have 30 bits, of which a sum takes two
+    const analysis::RelevantNumbers results = relevance_.of_results(node);
+    const double wanted = results.bounds.high, freedom = freedom_of(node);
+    const double high = is_root ? wanted * wanted : wanted;
     const double size = size_of(ranges_.of(graph_.operands(node)[0]).bounds);
-    if (!std::isfinite(high) || !(high > 0) || !(freedom > 0) || !(size > 0)) return {};
+    if (!std::isfinite(high) || !(wanted > 0) || !(freedom > 0) || !(size > 0)) return {};
     const double most = std::sqrt(high * freedom) * (1 + 0x1p-10);
-    return size > kFar * most ? std::optional(most) : std::nullopt;
+    const double finest = is_root ? results.finest : std::sqrt(results.finest);
+    const bool is_coarse = size > kFewTimes * most && size > kFinest * finest;
+    return size > kFar * most || is_coarse ? std::optional(most) : std::nullopt;
   }
 
   [[nodiscard]] double freedom_of(const Node& node) const {
@@ -269,7 +275,9 @@ class Bounds {
         node, Op::kSum, ReduceAttrs{.axes = attrs.axes, .keepdim = attrs.keepdim, .dtype = {}}, {square});
     const std::vector<double> factor{1 / freedom_of(node)};
     const ValueId by = rewriter_.constant(node, make_constant("", DType::kF32, Shape{}, factor));
-    rewriter_.replace(node, rewriter_.emit(node, Op::kMul, default_attrs(Op::kMul), {sum, by}));
+    const ValueId made = rewriter_.emit(node, Op::kMul, default_attrs(Op::kMul), {sum, by});
+    const bool is_root = node.op == Op::kStd;
+    rewriter_.replace(node, is_root ? rewriter_.emit(node, Op::kSqrt, NoAttrs{}, {made}) : made);
   }
 
   static ClampAttrs clamp_to(const Numbers& bounds) {
