@@ -67,8 +67,8 @@ def export_recipe(recipe: Recipe) -> Any:
 
     from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
     from tosaic.executorch.wrapping import layout_pass
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+    from tosaic.fx.quantizer.quantizer import Quantizer
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
     from tosaic.recipes.recipe import Recipe
 
     if not isinstance(recipe, Recipe):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.fx import Graph, Node
 
-from tosaic.fx.annotations.write import note_for_arm
+from tosaic.fx.quantizer.write import note_for_arm
 
 __all__ = [
     "add_mark",

@@ -18,8 +18,8 @@ import torch
 from tosaic import _core
 from tosaic.base.dim_order import dim_order_of
 from tosaic.base.options import refusal, shown
-from tosaic.fx.annotations.memory import Roots, written_arguments
-from tosaic.fx.annotations.own_tensors import put, storage_of, tensor_at, tensor_places
+from tosaic.fx.quantizer.memory import Roots, written_arguments
+from tosaic.fx.quantizer.own_tensors import put, storage_of, tensor_at, tensor_places
 
 __all__ = ["exported_in_channels_last"]
 

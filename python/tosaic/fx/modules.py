@@ -229,8 +229,8 @@ def trained_program(
     UnsupportedOp
         A norm has no momentum.
     """
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+    from tosaic.fx.quantizer.quantizer import Quantizer
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
 
     from torchao.quantization.pt2e import move_exported_model_to_eval  # isort: skip
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e

@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from tosaic.fx.annotations.memory import Roots, written_arguments
+from tosaic.fx.quantizer.memory import Roots, written_arguments
 
 __all__ = ["with_real_parts"]
 
