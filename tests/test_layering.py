@@ -302,7 +302,7 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
         ("fx/a.py", "import executorch.exir", "import of executorch outside python/tosaic/executorch/"),
         ("executorch/a.py", "import torchao", "import of torchao outside"),
         ("torch_operators/a.py", "import torch", "import of torch outside"),
-        ("torch_operators/a.py", "from tosaic.fx.weights import CODE_OF", "tosaic.fx is imported"),
+        ("torch_operators/a.py", "from tosaic.fx.reading.weights import CODE_OF", "tosaic.fx is imported"),
         ("__init__.py", "from .fx import importer", "tosaic.fx is imported with the module"),
         ("__init__.py", "from . import fx", "tosaic.fx is imported with the module"),
         ("report/text.py", "from ..fx.importer import read", "tosaic.fx is imported with the module"),
@@ -321,8 +321,8 @@ def test_a_planted_python_violation_is_found(tmp_path: Path, where: str, text: s
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("fx/importer.py", "import torch\nfrom torchao.quantization import pt2e"),
-        ("fx/importer.py", "from .names import x\nfrom ..report import y"),
+        ("fx/reading/importer.py", "import torch\nfrom torchao.quantization import pt2e"),
+        ("fx/reading/importer.py", "from .names import x\nfrom ..report import y"),
         ("executorch/a.py", "from executorch import exir\nfrom tosaic.fx import importer"),
         ("api/calls.py", "def f():\n    from .fx import importer"),
         ("api/calls.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),

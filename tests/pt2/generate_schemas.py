@@ -86,7 +86,7 @@ def _writes_out(overload: Any) -> bool:
 def table() -> dict[str, Any]:
     """Returns what the file has."""
     import torch
-    from tosaic.fx.targets import row_for, schema_of
+    from tosaic.fx.reading.targets import row_for, schema_of
     from tosaic.torch_operators.complex_values import is_known
 
     operators = {}

@@ -42,8 +42,8 @@ from tosaic.fx.claimed_forms import with_slices, with_small_permutations, withou
 from tosaic.fx.folded_constants import fold_quantized_constants
 from tosaic.fx.own_conversions import with_own_conversions
 from tosaic.fx.planned_calls import PlannedCalls
+from tosaic.fx.reading.treespec import return_plain_tuples
 from tosaic.fx.real_parts import with_real_parts
-from tosaic.fx.treespec import return_plain_tuples
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 

@@ -15,7 +15,7 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.api.calls import lower
 from tosaic.base.problems import Problem
-from tosaic.fx.weights import CODE_OF
+from tosaic.fx.reading.weights import CODE_OF
 from tosaic.lowering.lowered import Lowered
 from tosaic.torch_operators.origins import place_of
 

@@ -166,7 +166,7 @@ class Flow:
             for place in ("model", "exported"):
                 self._refuse_stages(place, "the model is a tosaic.Program")
             return
-        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+        from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
 
         if is_exported_program(model):
             self._refuse_stages("model", "the model is exported already")

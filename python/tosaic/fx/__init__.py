@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic.base.extras import naming_extras
 from tosaic.base.options import checked
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
-from tosaic.fx.torch_kernel import TorchKernel
+from tosaic.fx.reading.torch_kernel import TorchKernel
 from tosaic.lowering.layout import Objective
 from tosaic.ports.boundary_orders import Form
 from tosaic.ports.foreign import ForeignOp, operators_by_target
@@ -20,11 +20,11 @@ from tosaic.ports.signature import Signature, Tree
 
 if TYPE_CHECKING:
     from tosaic.annotation import Rule
-    from tosaic.fx.exported_program import ImportedProgram
     from tosaic.fx.quantizer.compose import ComposedQuantizer
     from tosaic.fx.quantizer.quantizer import Quantizer
     from tosaic.fx.quantizer.read import Annotations
     from tosaic.fx.quantizer.wrapper import WrappedQuantizer
+    from tosaic.fx.reading.exported_program import ImportedProgram
 
 __all__ = [
     "AppliedLayout",
@@ -85,8 +85,8 @@ def from_exported(
     UnsupportedOp
         A dimension is unbound, or the program writes to memory that another live value shares.
     """
-    from tosaic.fx.explicit_dtypes import with_explicit_dtypes
-    from tosaic.fx.exported_program import import_program
+    from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
+    from tosaic.fx.reading.exported_program import import_program
 
     described = operators_by_target("from_exported", operators)
     return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)

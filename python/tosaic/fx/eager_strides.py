@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.flop_counter import FlopCounterMode
 
 from tosaic.base.dim_order import dim_order_of, has_order
-from tosaic.fx.memory_order import dense_in_order
+from tosaic.fx.reading.memory_order import dense_in_order
 
 __all__ = ["as_computed", "is_recorded_right"]
 

@@ -22,9 +22,9 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.fx.decomposed import is_random
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.quantizer.memory import Roots, attribute_of, written_arguments
+from tosaic.fx.reading.decomposed import is_random
 
 __all__ = ["fold_quantized_constants"]
 

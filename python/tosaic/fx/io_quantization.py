@@ -31,7 +31,6 @@ from tosaic.base.dtypes import TORCH, WITH_INTEGER_FORM
 from tosaic.base.quantization import QParams
 from tosaic.fx.extract_io import Ports, answers
 from tosaic.fx.graph_copy import copied_graph
-from tosaic.fx.memory_order import set_value
 from tosaic.fx.quantize_calls import (
     ZEROING,
     arguments_of,
@@ -43,6 +42,7 @@ from tosaic.fx.quantize_calls import (
     overwrites,
     schema_of,
 )
+from tosaic.fx.reading.memory_order import set_value
 from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.ports.io_quant import IoQuant, PortQuant

@@ -50,18 +50,18 @@ from tosaic.base.dim_order import contiguous_strides, dim_order_of, has_order, i
 from tosaic.base.options import is_one_of, shown
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
-from tosaic.fx.exported_program import ImportRecord, functional_hint, read_program
 from tosaic.fx.graph_copy import copied_graph
-from tosaic.fx.memory_order import (
+from tosaic.fx.outside import is_dequantize, is_quantize
+from tosaic.fx.quantize_calls import operator_of
+from tosaic.fx.reading.exported_program import ImportRecord, functional_hint, read_program
+from tosaic.fx.reading.memory_order import (
     dense_in_order,
     format_of,
     order_name,
     order_of_format,
     set_value,
 )
-from tosaic.fx.outside import is_dequantize, is_quantize
-from tosaic.fx.quantize_calls import operator_of
-from tosaic.fx.targets import default_of, row_for
+from tosaic.fx.reading.targets import default_of, row_for
 from tosaic.lowering.layout import Objective, objective_of, read_plan
 from tosaic.ports.boundary_orders import boundary_orders, index_of, require_sides
 from tosaic.torch_operators.origins import error_at

@@ -21,7 +21,7 @@ from tosaic import _core
 from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
 from tosaic.base.dtypes import OF_TORCH
-from tosaic.fx.treespec import convert_treespec
+from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
 from tosaic.torch_operators.origins import error_at, file_name, module_path, source_of, type_name
 

@@ -12,13 +12,13 @@ from torch.fx import Graph, GraphModule, Node
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.process import collection_paused
-from tosaic.fx.decomposed import Decompositions
-from tosaic.fx.importer import Importer
-from tosaic.fx.node_writer import Shared
 from tosaic.fx.quantizer.state_writes import states_of, value_of
-from tosaic.fx.shapes import Sizes
+from tosaic.fx.reading.decomposed import Decompositions
+from tosaic.fx.reading.importer import Importer
+from tosaic.fx.reading.node_writer import Shared
+from tosaic.fx.reading.shapes import Sizes
+from tosaic.fx.reading.weights import Weights, dtype_code
 from tosaic.fx.training_calls import Products, arguments_in, is_in_training, with_arguments
-from tosaic.fx.weights import Weights, dtype_code
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Complex, Ref
 

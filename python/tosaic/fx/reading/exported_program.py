@@ -1,4 +1,4 @@
-"""Reads a torch ``ExportedProgram``: inputs and weights, then calls (`tosaic.fx.importer`), then outputs."""
+"""Reads a torch ``ExportedProgram``: inputs and weights, then calls (`importer`), then outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.process import collection_paused
-from tosaic.fx.decomposed import Decompositions
-from tosaic.fx.executed_memory import region_of_weight
-from tosaic.fx.functional_trial import can_be_decomposed
-from tosaic.fx.importer import Importer
-from tosaic.fx.node_writer import Shared
-from tosaic.fx.shapes import Sizes, wanted_sizes
-from tosaic.fx.treespec import convert_treespec
-from tosaic.fx.weights import Weights, dtype_code
+from tosaic.fx.reading.decomposed import Decompositions
+from tosaic.fx.reading.executed_memory import region_of_weight
+from tosaic.fx.reading.functional_trial import can_be_decomposed
+from tosaic.fx.reading.importer import Importer
+from tosaic.fx.reading.node_writer import Shared
+from tosaic.fx.reading.shapes import Sizes, wanted_sizes
+from tosaic.fx.reading.treespec import convert_treespec
+from tosaic.fx.reading.weights import Weights, dtype_code
 from tosaic.ports.foreign import ForeignOp
 from tosaic.ports.signature import Tree
 from tosaic.torch_operators.call_trees import arguments_tree, results_tree

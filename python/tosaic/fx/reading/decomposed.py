@@ -21,8 +21,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tosaic.fx.targets import Row, row_for
-from tosaic.fx.weights import COMPLEX_OF, TORCH_OF
+from tosaic.fx.reading.targets import Row, row_for
+from tosaic.fx.reading.weights import COMPLEX_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import is_known
 from tosaic.torch_operators.value import Complex, Ref, tensors_of
 

@@ -12,10 +12,10 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
-from tosaic.fx.decomposed import Decompositions
-from tosaic.fx.memory_order import order_of_format
-from tosaic.fx.shapes import Sizes
-from tosaic.fx.weights import CODE_OF, REAL_OF, Weights, dtype_code
+from tosaic.fx.reading.decomposed import Decompositions
+from tosaic.fx.reading.memory_order import order_of_format
+from tosaic.fx.reading.shapes import Sizes
+from tosaic.fx.reading.weights import CODE_OF, REAL_OF, Weights, dtype_code
 from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.aliasing import Aliases
 from tosaic.torch_operators.operator_row import OperatorRow

@@ -24,7 +24,7 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.dim_order import contiguous_strides
-from tosaic.fx.shapes import Sizes
+from tosaic.fx.reading.shapes import Sizes
 from tosaic.torch_operators import contraction, normalization, recurrent
 from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory

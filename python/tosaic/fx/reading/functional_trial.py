@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tosaic.fx.shapes import Sizes
+from tosaic.fx.reading.shapes import Sizes
 from tosaic.torch_operators.aliasing import Aliases
 
 __all__ = ["can_be_decomposed", "keeps_numbers"]

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tosaic.fx.exported_program import functional_hint
+from tosaic.fx.reading.exported_program import functional_hint
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
 from tosaic.torch_operators.nested_graphs import changes_dtypes, wrapper_name
 

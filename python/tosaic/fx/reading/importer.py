@@ -18,13 +18,13 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tosaic import _core
-from tosaic.fx.decomposed import Expansion, is_random
-from tosaic.fx.executed_memory import ExecutedMemory
-from tosaic.fx.functional_trial import keeps_numbers
-from tosaic.fx.node_writer import NodeWriter, Shared
-from tosaic.fx.targets import Row, row_for
-from tosaic.fx.torch_kernel import NAMESPACES, TorchKernel, is_functional
-from tosaic.fx.weights import CODE_OF, TORCH_OF, dtype_code, is_wrapper
+from tosaic.fx.reading.decomposed import Expansion, is_random
+from tosaic.fx.reading.executed_memory import ExecutedMemory
+from tosaic.fx.reading.functional_trial import keeps_numbers
+from tosaic.fx.reading.node_writer import NodeWriter, Shared
+from tosaic.fx.reading.targets import Row, row_for
+from tosaic.fx.reading.torch_kernel import NAMESPACES, TorchKernel, is_functional
+from tosaic.fx.reading.weights import CODE_OF, TORCH_OF, dtype_code, is_wrapper
 from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
