@@ -18,7 +18,7 @@ from tosaic import _core
 from tosaic.base.arrays import as_array
 from tosaic.base.reading import open_file
 from tosaic.fx.equal_elements import first_of_equal
-from tosaic.fx.libraries import (
+from tosaic.fx.files.libraries import (
     called,
     declared,
     load_libraries,
@@ -27,7 +27,7 @@ from tosaic.fx.libraries import (
     read_archive,
     unreadable,
 )
-from tosaic.fx.stranger_files import cleared
+from tosaic.fx.files.stranger_files import cleared
 from tosaic.fx.written import tensor_of
 
 __all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]

@@ -37,8 +37,8 @@ import torch
 
 from tosaic import _core
 from tosaic.base.options import file_name, shown
-from tosaic.fx.operator_names import SYMBOLIC_CALLS
-from tosaic.fx.tensor_pickles import read_tensors
+from tosaic.fx.files.operator_names import SYMBOLIC_CALLS
+from tosaic.fx.files.tensor_pickles import read_tensors
 from tosaic.pt2.archive import Archive
 
 __all__ = ["Cleared", "cleared"]

@@ -34,7 +34,7 @@ from tosaic.base.json_text import parsed_json
 from tosaic.base.options import file_name
 from tosaic.base.reading import open_file
 from tosaic.base.unpacking import require_room, room
-from tosaic.fx.edge_operators import MODULES as EXECUTORCH_MODULES
+from tosaic.fx.files.edge_operators import MODULES as EXECUTORCH_MODULES
 from tosaic.pt2.archive import LEAST_UNPACKED, MOST_TIMES
 
 __all__ = [
