@@ -593,7 +593,7 @@ UPWARD = {
     ("tosaic.base.reportable", "tosaic.report.describe"),
     ("tosaic.base.reportable", "tosaic.report.document"),
     ("tosaic.fx.quantizer.quantizer", "tosaic.executorch"),
-    ("tosaic.fx.extract_io", "tosaic.executorch.edge_io"),
+    ("tosaic.fx.io.extract_io", "tosaic.executorch.edge_io"),
     ("tosaic.fx.layouts", "tosaic.executorch"),
     ("tosaic.lowering.lowered", "tosaic.partitions.profile_of_lowering"),
     ("tosaic.lowering.lowered", "tosaic.profiling.lowering"),
@@ -615,7 +615,7 @@ UPWARD = {
 # itself through others. Entries may only be removed.
 BACK = {
     ("tosaic.fx.quantizer.read", "tosaic.fx.quantizer.write"),
-    ("tosaic.fx.extract_io", "tosaic.fx.io_quantization"),
+    ("tosaic.fx.io.extract_io", "tosaic.fx.io.io_quantization"),
     ("tosaic.memory.plan", "tosaic.memory.read_plan"),
     ("tosaic.program.program", "tosaic.program.archive"),
     ("tosaic.recipes.recipe", "tosaic.recipes.combining"),

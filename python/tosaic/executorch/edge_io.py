@@ -29,7 +29,7 @@ def extract_from_edge(
     manager : executorch.exir.EdgeProgramManager
         Its other methods are not changed. A changed copy shares their programs with `manager`.
     """
-    from tosaic.fx.io_quantization import extract_from_exported
+    from tosaic.fx.io.io_quantization import extract_from_exported
 
     methods = dict(getattr(manager, "_edge_programs", {}))
     if method not in methods:
@@ -52,6 +52,6 @@ def extract_from_edge(
 
 
 def _operators_of(program: Any) -> Any:
-    from tosaic.fx.io_quantization import aten_operator
+    from tosaic.fx.io.io_quantization import aten_operator
 
     return edge_operator if str(program.dialect) == "EDGE" else aten_operator

@@ -33,8 +33,8 @@ from tosaic.executorch.wrapping import read_outside
 from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_groups import DelegateGroups, delegate_groups
 from tosaic.fx.delegate_program import constant_placeholders
+from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.fx.own_dequantize import with_own_dequantize
-from tosaic.fx.quantize_calls import torch_operator
 from tosaic.fx.regroup import TAG
 from tosaic.fx.weight_sources import WeightSources
 from tosaic.partitions.claimant import Claimant

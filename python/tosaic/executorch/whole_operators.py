@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from tosaic.fx.delegate_groups import DelegateGroups
-from tosaic.fx.quantize_calls import torch_operator
+from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.fx.reading.targets import row_for
 
 __all__ = ["Whole", "decomposed_operators", "kept_whole"]

@@ -23,8 +23,8 @@ from tosaic.executorch.delegate_orders import require_orders
 from tosaic.fx.border_orders import CONVERSION
 from tosaic.fx.declared_orders import BorderOrders
 from tosaic.fx.host_operators import modules_of
+from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.fx.outside import Outside
-from tosaic.fx.quantize_calls import torch_operator
 from tosaic.fx.regroup import TAG, Tag, regrouped
 
 __all__ = ["CombinedPartitioner", "WrappedPartitioner", "require_partitioner"]

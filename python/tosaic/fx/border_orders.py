@@ -25,7 +25,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from tosaic.fx.declared_orders import ANY, GRID, Borders, Order, grids_of
-from tosaic.fx.quantize_calls import operator_of
+from tosaic.fx.io.quantize_calls import operator_of
 
 __all__ = [
     "CONVERSION",

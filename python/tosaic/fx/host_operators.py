@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.fx.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
+from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
 from tosaic.torch_operators.origins import source_targets
 
 __all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]

@@ -50,9 +50,9 @@ from tosaic.base.dim_order import contiguous_strides, dim_order_of, has_order, i
 from tosaic.base.options import is_one_of, shown
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
-from tosaic.fx.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.quantize_calls import operator_of
 from tosaic.fx.outside import is_dequantize, is_quantize
-from tosaic.fx.quantize_calls import operator_of
 from tosaic.fx.reading.exported_program import ImportRecord, functional_hint, read_program
 from tosaic.fx.reading.memory_order import (
     dense_in_order,

@@ -24,11 +24,11 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.host_operators import HostOperators, bodies_of, modules_of
-from tosaic.fx.io_quantization import program_with
-from tosaic.fx.quantize_calls import CONVERSION_LIBRARIES, is_move, is_whole_copy, schema_of
-from tosaic.fx.user_ports import UserPort, user_ports
+from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.io_quantization import program_with
+from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, is_move, is_whole_copy, schema_of
+from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.torch_operators.origins import place_of
 

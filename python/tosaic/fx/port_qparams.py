@@ -10,11 +10,11 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.quantization import QParams
-from tosaic.fx.io_quantization import Quantizations
-from tosaic.fx.quantize_calls import is_call
+from tosaic.fx.io.io_quantization import Quantizations
+from tosaic.fx.io.quantize_calls import is_call
+from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.fx.reading.exported_program import module_argument_names, trees_of_call
 from tosaic.fx.reading.weights import CODE_OF
-from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.ports.ports import Port
 from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature
 

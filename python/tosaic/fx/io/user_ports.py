@@ -12,7 +12,7 @@ from typing import Any
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from tosaic.fx.quantize_calls import is_tensor
+from tosaic.fx.io.quantize_calls import is_tensor
 from tosaic.fx.reading.exported_program import module_argument_names, trees_of_call
 from tosaic.torch_operators.call_trees import input_paths
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.dtypes import WITH_INTEGER_FORM
-from tosaic.fx.extract_io import extract_io_quant, with_graph
+from tosaic.fx.io.extract_io import extract_io_quant, with_graph
 from tosaic.ports.boundary_orders import boundary_orders
 from tosaic.ports.ports import Port
 from tosaic.program.program import Program

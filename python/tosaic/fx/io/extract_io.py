@@ -102,7 +102,7 @@ def extract_io_quant(
         _require_method(method, source.graph.name)
         return _of_program(source, method, inputs, outputs, in_place)  # type: ignore[return-value]
     if is_exported_program(source):
-        from tosaic.fx.io_quantization import extract_from_exported
+        from tosaic.fx.io.io_quantization import extract_from_exported
 
         _require_method(method, "forward")
         return extract_from_exported(source, method, inputs, outputs, in_place)

@@ -6,7 +6,7 @@
     ... ─▶ dequantize ─▶ view ─▶ output       ... ─▶ view ─▶ output
 
 The program is read completely before a node changes, so a refusal changes nothing.
-`tosaic.fx.quantize_calls` says which calls are layout operators. Scales of an axis are followed through such
+`tosaic.fx.io.quantize_calls` says which calls are layout operators. Scales of an axis are followed through such
 a call by what it does to the indices along that axis.
 """
 
@@ -29,9 +29,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic.base.dtypes import TORCH, WITH_INTEGER_FORM
 from tosaic.base.quantization import QParams
-from tosaic.fx.extract_io import Ports, answers
-from tosaic.fx.graph_copy import copied_graph
-from tosaic.fx.quantize_calls import (
+from tosaic.fx.io.extract_io import Ports, answers
+from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.quantize_calls import (
     ZEROING,
     arguments_of,
     inserted_by,
@@ -42,8 +42,8 @@ from tosaic.fx.quantize_calls import (
     overwrites,
     schema_of,
 )
+from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.fx.reading.memory_order import set_value
-from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.torch_operators.origins import place_of
