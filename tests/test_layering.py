@@ -594,7 +594,7 @@ UPWARD = {
     ("tosaic.base.reportable", "tosaic.report.document"),
     ("tosaic.fx.quantizer.quantizer", "tosaic.executorch"),
     ("tosaic.fx.io.extract_io", "tosaic.executorch.edge_io"),
-    ("tosaic.fx.layouts", "tosaic.executorch"),
+    ("tosaic.fx.layouts.apply", "tosaic.executorch"),
     ("tosaic.lowering.lowered", "tosaic.partitions.profile_of_lowering"),
     ("tosaic.lowering.lowered", "tosaic.profiling.lowering"),
     ("tosaic.lowering.lowered", "tosaic.pte.save"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.base.extras import naming_extras
 from tosaic.base.options import checked
-from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
+from tosaic.fx.layouts.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.reading.torch_kernel import TorchKernel
 from tosaic.lowering.layout import Objective
 from tosaic.ports.boundary_orders import Form
@@ -150,7 +150,7 @@ def apply_layout(
     >>> [(c.value, c.to_order) for c in apply_layout(ep, mode="convert").conversions]
     [('input', (0, 2, 3, 1)), ('conv2d', (0, 1, 2, 3))]
     """
-    from tosaic.fx.layouts import apply_program_layout
+    from tosaic.fx.layouts.apply import apply_program_layout
 
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
 
