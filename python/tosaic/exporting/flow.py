@@ -377,7 +377,7 @@ class Flow:
 
     def _torch_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
         """Runs the exported program in torch, each sample from the initial states."""
-        from tosaic.fx.eager import run_eager
+        from tosaic.fx.running.eager import run_eager
 
         exported, leaves = self.context.exported, program.signature.leaves
         runs = [run_eager(exported, leaves(each.args, each.kwargs), trace=False) for each in samples]

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from tosaic import _core
 from tosaic.base.arrays import as_array
 from tosaic.base.visible import one_line
-from tosaic.fx.eager import first_line
+from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
 
 __all__ = [

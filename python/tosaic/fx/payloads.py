@@ -22,7 +22,7 @@ from tosaic.base.dtypes import OF_TORCH, is_held_as
 from tosaic.base.options import shown
 from tosaic.fx.border_orders import lies_in
 from tosaic.fx.declared_orders import Order
-from tosaic.fx.written import write_tensor
+from tosaic.fx.running.written import write_tensor
 
 __all__ = ["Engine", "run_payloads_of"]
 

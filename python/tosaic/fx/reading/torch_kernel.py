@@ -85,7 +85,7 @@ def is_functional(schema: Any) -> bool:
 def _given(torch: Any, value: Any, kind: str) -> Any:
     """Returns an argument as torch takes it: texts may stand for dtypes and devices."""
     if isinstance(value, np.ndarray):
-        from tosaic.fx.written import tensor_of
+        from tosaic.fx.running.written import tensor_of
 
         return tensor_of(np.array(value))
     if isinstance(value, list | tuple):

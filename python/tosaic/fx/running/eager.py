@@ -17,7 +17,6 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tosaic import _core
 from tosaic.base.arrays import as_array
 from tosaic.base.reading import open_file
-from tosaic.fx.equal_elements import first_of_equal
 from tosaic.fx.files.libraries import (
     called,
     declared,
@@ -28,7 +27,8 @@ from tosaic.fx.files.libraries import (
     unreadable,
 )
 from tosaic.fx.files.stranger_files import cleared
-from tosaic.fx.written import tensor_of
+from tosaic.fx.running.equal_elements import first_of_equal
+from tosaic.fx.running.written import tensor_of
 
 __all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
 
