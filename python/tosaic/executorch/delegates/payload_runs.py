@@ -63,7 +63,7 @@ def run_payloads(
     --------
     >>> outputs = tosaic.executorch.run_payloads(edge, (image,))  # doctest: +SKIP
     """
-    from tosaic.fx.payloads import run_payloads_of
+    from tosaic.executorch.delegates.payloads import run_payloads_of
 
     where = "run_payloads"
     if not isinstance(inputs, tuple | list):

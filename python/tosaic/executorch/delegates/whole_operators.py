@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tosaic.fx.delegate_groups import DelegateGroups
+from tosaic.executorch.delegates.groups import DelegateGroups
 from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.fx.reading.targets import row_for
 

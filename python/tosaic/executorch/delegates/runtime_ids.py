@@ -51,7 +51,7 @@ def set_runtime_ids(program: Any) -> int:
     >>> tosaic.executorch.set_runtime_ids(edge)  # doctest: +SKIP
     1
     """
-    from tosaic.executorch.delegate_specs import read_compile_specs
+    from tosaic.executorch.delegates.specs import read_compile_specs
 
     ours = {kind.backend for kind in KINDS.values()}
     count = 0

@@ -23,8 +23,8 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.problems import Problem
-from tosaic.fx.claimant_rules import ClaimantRules
-from tosaic.fx.delegate_program import constant_placeholders, delegate_program
+from tosaic.executorch.delegates.claimant_rules import ClaimantRules
+from tosaic.executorch.delegates.program import constant_placeholders, delegate_program
 from tosaic.fx.io.quantize_calls import operator_of
 from tosaic.fx.reading.exported_program import read_program
 from tosaic.fx.reading.weights import CODE_OF

@@ -9,8 +9,8 @@ from typing import Any, final
 
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 
-from tosaic.executorch.delegate_lowering import lower_delegate
-from tosaic.executorch.delegate_specs import read_compile_specs
+from tosaic.executorch.delegates.lowering import lower_delegate
+from tosaic.executorch.delegates.specs import read_compile_specs
 
 __all__ = ["TosaicEthosUBackend", "TosaicTosaBackend", "TosaicVgfBackend"]
 
