@@ -12,7 +12,12 @@ from tosaic.executorch.delegates.payload_runs import run_payloads
 from tosaic.executorch.delegates.runtime_ids import set_runtime_ids
 from tosaic.executorch.export_recipe import export_recipe
 from tosaic.executorch.saving import save_pte
-from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
+from tosaic.executorch.wrapping.partitioners import (
+    combine_partitioners,
+    layout_pass,
+    order_conversions,
+    wrap_partitioner,
+)
 from tosaic.partitions.kernel_plan import KernelNode, KernelProgram
 from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
 

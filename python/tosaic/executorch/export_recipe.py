@@ -66,7 +66,7 @@ def export_recipe(recipe: Recipe) -> Any:
     from executorch.export.recipe import LoweringRecipe, QuantizationRecipe
 
     from tosaic.executorch.delegates.tosaic_partitioner import TosaicPartitioner
-    from tosaic.executorch.wrapping import layout_pass
+    from tosaic.executorch.wrapping.partitioners import layout_pass
     from tosaic.fx.quantizer.quantizer import Quantizer
     from tosaic.fx.quantizer.wrapper import WrappedQuantizer
     from tosaic.recipes.recipe import Recipe

@@ -25,10 +25,10 @@ from tosaic import _core
 from tosaic.base.problems import Problem
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.program import constant_placeholders, delegate_program
+from tosaic.executorch.wrapping.regroup import TAG, Tag, regrouped
 from tosaic.fx.io.quantize_calls import operator_of
 from tosaic.fx.reading.exported_program import read_program
 from tosaic.fx.reading.weights import CODE_OF
-from tosaic.fx.regroup import TAG, Tag, regrouped
 from tosaic.partitions.claimant import planned_graph
 from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal

@@ -20,8 +20,8 @@ from tosaic import _core
 from tosaic.base.arrays import as_array, dtype_name
 from tosaic.base.dtypes import OF_TORCH, is_held_as
 from tosaic.base.options import shown
-from tosaic.fx.border_orders import lies_in
-from tosaic.fx.declared_orders import Order
+from tosaic.executorch.wrapping.border_orders import lies_in
+from tosaic.executorch.wrapping.declared_orders import Order
 from tosaic.fx.running.written import write_tensor
 
 __all__ = ["Engine", "run_payloads_of"]

@@ -23,7 +23,6 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 
 from tosaic import _core
 from tosaic.base.options import refusal, shown
-from tosaic.executorch.delegate_orders import is_trial
 from tosaic.executorch.delegates import backends  # noqa: F401 - ExecuTorch finds its classes when they are loaded
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.groups import DelegateGroups, delegate_groups
@@ -34,9 +33,10 @@ from tosaic.executorch.delegates.runtime_ids import set_runtime_ids
 from tosaic.executorch.delegates.specs import DelegateSpec, compile_specs_of
 from tosaic.executorch.delegates.weight_sources import WeightSources
 from tosaic.executorch.delegates.whole_operators import decomposed_operators, kept_whole
-from tosaic.executorch.wrapping import read_outside
+from tosaic.executorch.wrapping.delegate_orders import is_trial
+from tosaic.executorch.wrapping.partitioners import read_outside
+from tosaic.executorch.wrapping.regroup import TAG
 from tosaic.fx.io.quantize_calls import torch_operator
-from tosaic.fx.regroup import TAG
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.edge_plan import EdgePlan
 from tosaic.partitions.payload_kinds import kind_of

@@ -30,8 +30,8 @@ import torch
 from torch.fx import Graph, Node
 
 from tosaic import _core
+from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
 from tosaic.fx.io.quantize_calls import is_move, operator_of
-from tosaic.fx.outside import is_dequantize, is_quantize
 
 __all__ = ["TAG", "Tag", "regrouped"]
 

@@ -24,7 +24,7 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.fx.host_operators import HostOperators, bodies_of, modules_of
+from tosaic.executorch.wrapping.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, is_move, is_whole_copy, schema_of

@@ -24,7 +24,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from tosaic.fx.declared_orders import ANY, GRID, Borders, Order, grids_of
+from tosaic.executorch.wrapping.declared_orders import ANY, GRID, Borders, Order, grids_of
 from tosaic.fx.io.quantize_calls import operator_of
 
 __all__ = [

@@ -22,12 +22,17 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 
 from tosaic import _core
 from tosaic.executorch.conversions import order_operator
-from tosaic.fx.border_orders import CONVERSION, WrongBorder, converted_at_borders, wrong_borders
-from tosaic.fx.declared_orders import CHANNELS_LAST, BorderOrders, Order
+from tosaic.executorch.wrapping.border_orders import (
+    CONVERSION,
+    WrongBorder,
+    converted_at_borders,
+    wrong_borders,
+)
+from tosaic.executorch.wrapping.declared_orders import CHANNELS_LAST, BorderOrders, Order
+from tosaic.executorch.wrapping.outside import with_names_of_results
+from tosaic.executorch.wrapping.regroup import TAG
 from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.io_quantization import program_with
-from tosaic.fx.outside import with_names_of_results
-from tosaic.fx.regroup import TAG
 from tosaic.torch_operators.origins import place_of
 
 __all__ = ["OrderConversions", "is_trial", "require_orders"]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic.base.options import checked, refusal, whole_number
 
 if TYPE_CHECKING:
-    from tosaic.executorch.delegate_orders import OrderConversions
-    from tosaic.executorch.edge_layouts import LayoutPass
-    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
-    from tosaic.fx.declared_orders import BorderOrders, Declared
-    from tosaic.fx.outside import Outside
+    from tosaic.executorch.wrapping.declared_orders import BorderOrders, Declared
+    from tosaic.executorch.wrapping.delegate_orders import OrderConversions
+    from tosaic.executorch.wrapping.edge_layouts import LayoutPass
+    from tosaic.executorch.wrapping.outside import Outside
+    from tosaic.executorch.wrapping.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
 
 __all__ = ["combine_partitioners", "layout_pass", "order_conversions", "read_outside", "wrap_partitioner"]
 
@@ -94,7 +94,7 @@ def wrap_partitioner(
     ... )
     >>> edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])  # doctest: +SKIP
     """
-    from tosaic.executorch.wrapped_partitioner import WrappedPartitioner, require_partitioner
+    from tosaic.executorch.wrapping.wrapped_partitioner import WrappedPartitioner, require_partitioner
 
     require_partitioner(_WHERE, "inner", inner)
     if integer_only not in (None, True, False):
@@ -111,8 +111,8 @@ def read_outside(where: str, quantized_inputs: Any, quantized_outputs: Any, host
     InvalidGraph
         An option has another form, or there is no such operator.
     """
-    from tosaic.fx.host_operators import host_operators
-    from tosaic.fx.outside import Outside
+    from tosaic.executorch.wrapping.host_operators import host_operators
+    from tosaic.executorch.wrapping.outside import Outside
 
     if isinstance(host_ops, str) or not isinstance(host_ops, Sequence | set | frozenset):
         raise refusal(where, "host_ops", "a sequence of operators or of their names", host_ops)
@@ -162,7 +162,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     ...     partitioner=[wrapped],
     ... )
     """
-    from tosaic.executorch.delegate_orders import OrderConversions
+    from tosaic.executorch.wrapping.delegate_orders import OrderConversions
 
     where = "order_conversions"
     members = _members(where, partitioners)
@@ -200,7 +200,7 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     >>> members = tosaic.executorch.combine_partitioners(members)  # doctest: +SKIP
     >>> edge = to_edge_transform_and_lower(exported, partitioner=members)  # doctest: +SKIP
     """
-    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner
+    from tosaic.executorch.wrapping.wrapped_partitioner import CombinedPartitioner
 
     members = _members("combine_partitioners", partitioners)
     return [CombinedPartitioner(each, members) for each in members]
@@ -234,13 +234,13 @@ def layout_pass(
     ...     partitioner=[tosaic.executorch.TosaicPartitioner("TOSA-1.0+INT")],
     ... )
     """
-    from tosaic.executorch.edge_layouts import LayoutPass
+    from tosaic.executorch.wrapping.edge_layouts import LayoutPass
 
     return LayoutPass(orders=orders, weights=weights, objective=objective, bind=bind)
 
 
 def _members(where: str, partitioners: Any) -> list[Any]:
-    from tosaic.executorch.wrapped_partitioner import require_partitioner
+    from tosaic.executorch.wrapping.wrapped_partitioner import require_partitioner
 
     if not isinstance(partitioners, list | tuple) or not partitioners:
         raise refusal(where, "partitioners", "a sequence of partitioners, at least one", partitioners)
@@ -253,7 +253,7 @@ def _members(where: str, partitioners: Any) -> list[Any]:
 
 def _read_orders(value: Any) -> BorderOrders | None:
     """Reads the option `orders`."""
-    from tosaic.fx.declared_orders import BorderOrders, Declared
+    from tosaic.executorch.wrapping.declared_orders import BorderOrders, Declared
 
     if value is None:
         return None
@@ -269,7 +269,7 @@ def _read_orders(value: Any) -> BorderOrders | None:
 
 def _read_side(value: Any) -> Declared:
     """Reads the orders of one side: for all tensors, or by tensor."""
-    from tosaic.fx.declared_orders import OTHERS, Declared
+    from tosaic.executorch.wrapping.declared_orders import OTHERS, Declared
 
     if not isinstance(value, Mapping):
         return _read_order(value)
@@ -281,7 +281,7 @@ def _read_side(value: Any) -> Declared:
 
 
 def _read_order(value: Any) -> Declared:
-    from tosaic.fx.declared_orders import ANY, CHANNELS_LAST, Declared
+    from tosaic.executorch.wrapping.declared_orders import ANY, CHANNELS_LAST, Declared
 
     if isinstance(value, str) and value == "contiguous":
         return Declared(None)

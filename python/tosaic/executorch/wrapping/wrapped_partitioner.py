@@ -1,8 +1,8 @@
 """Partitioners around others: the inner one tags nodes, and then some tags are removed.
 
     inner.partition(program)     tags
-    outside                      nodes that lose their tags: tosaic.fx.outside
-    regrouped                    groups of what is left: tosaic.fx.regroup
+    outside                      nodes that lose their tags: tosaic.executorch.wrapping.outside
+    regrouped                    groups of what is left: tosaic.executorch.wrapping.regroup
     tags of the result           one for each group; constants follow the nodes that read them
 
 Operators of `host_ops` are kept whole until the program is partitioned. ExecuTorch asks for such operators
@@ -19,13 +19,13 @@ from executorch.exir.operator.convert import to_out_variant
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.executorch.delegate_orders import require_orders
-from tosaic.fx.border_orders import CONVERSION
-from tosaic.fx.declared_orders import BorderOrders
-from tosaic.fx.host_operators import modules_of
+from tosaic.executorch.wrapping.border_orders import CONVERSION
+from tosaic.executorch.wrapping.declared_orders import BorderOrders
+from tosaic.executorch.wrapping.delegate_orders import require_orders
+from tosaic.executorch.wrapping.host_operators import modules_of
+from tosaic.executorch.wrapping.outside import Outside
+from tosaic.executorch.wrapping.regroup import TAG, Tag, regrouped
 from tosaic.fx.io.quantize_calls import torch_operator
-from tosaic.fx.outside import Outside
-from tosaic.fx.regroup import TAG, Tag, regrouped
 
 __all__ = ["CombinedPartitioner", "WrappedPartitioner", "require_partitioner"]
 

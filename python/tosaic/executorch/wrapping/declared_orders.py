@@ -20,9 +20,9 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
+from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
 from tosaic.fx.io.quantize_calls import arguments_of, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
-from tosaic.fx.outside import is_dequantize, is_quantize
 
 __all__ = [
     "ANY",
