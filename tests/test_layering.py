@@ -608,7 +608,7 @@ UPWARD = {
     ("tosaic.program.prepared", "tosaic.profiling.profile"),
     ("tosaic.program.prepared", "tosaic.profiling.record"),
     ("tosaic.recipes.kernels", "tosaic.executorch"),
-    ("tosaic.recipes.kernels", "tosaic.executorch.cortex_m"),
+    ("tosaic.recipes.kernels", "tosaic.executorch.cortex_m.program"),
     ("tosaic.recipes.recipe", "tosaic.executorch.export_recipe"),
 }
 # Imports in methods of a module that imports the class: without these and those of UPWARD, no module imports

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.base.extras import naming_extras
 from tosaic.executorch.conversions import ConversionsOutside, conversion
-from tosaic.executorch.cortex_m import cortex_m_program
+from tosaic.executorch.cortex_m.program import cortex_m_program
 from tosaic.executorch.decomposition import decompose_for_arm
 from tosaic.executorch.delegates.payload_runs import run_payloads
 from tosaic.executorch.delegates.runtime_ids import set_runtime_ids

@@ -24,8 +24,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
+from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed
 from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.call_marks import call_of, is_claimed
 from tosaic.fx.io.quantize_calls import arguments_of, schema_of
 
 __all__ = ["MOST_TRANSPOSED", "Factor", "with_slices", "with_small_permutations", "without_factors"]

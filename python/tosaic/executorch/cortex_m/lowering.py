@@ -2,14 +2,14 @@
 
 ::
 
-    quantized program ─▶ real parts      of complex values                  fx/real_parts
+    quantized program ─▶ real parts      of complex values                  executorch/cortex_m/real_parts
                       ─▶ plan            who computes which node            tosaic.partition
-                      ─▶ marks           on the calls of Cortex-M           fx/call_marks
-                      ─▶ constants       that the graph quantizes      fx/folded_constants
-                      ─▶ channels last   exported anew                      fx/channels_last
+                      ─▶ marks           on the calls of Cortex-M           executorch/cortex_m/call_marks
+                      ─▶ constants       that the graph quantizes      executorch/cortex_m/folded_constants
+                      ─▶ channels last   exported anew                      executorch/cortex_m/channels_last
                       ─▶ edge dialect    to_edge with the backend's config
-                      ─▶ conversions     around parts that only move or clamp  fx/own_conversions
-                      ─▶ forms           slices, and products of integers   fx/claimed_forms
+                      ─▶ conversions     around parts that only move or clamp  executorch/cortex_m/own_conversions
+                      ─▶ forms           slices, and products of integers   executorch/cortex_m/claimed_forms
                       ─▶ kernels         the passes of the backend          cortex_m_passes
 
 The backend has no delegates: its passes replace operators by those of the library ``cortex_m``. If they
@@ -34,16 +34,16 @@ from executorch.exir.program._program import _transform
 
 from tosaic import _core
 from tosaic.api.calls import from_exported, partition
-from tosaic.executorch.cortex_m_passes import PassRun
+from tosaic.executorch.cortex_m.call_marks import mark_calls, remark, unmark
+from tosaic.executorch.cortex_m.channels_last import exported_in_channels_last
+from tosaic.executorch.cortex_m.claimed_forms import with_slices, with_small_permutations, without_factors
+from tosaic.executorch.cortex_m.folded_constants import fold_quantized_constants
+from tosaic.executorch.cortex_m.own_conversions import with_own_conversions
+from tosaic.executorch.cortex_m.passes import PassRun
+from tosaic.executorch.cortex_m.planned_calls import PlannedCalls
+from tosaic.executorch.cortex_m.real_parts import with_real_parts
 from tosaic.executorch.edge_io import edge_operator
-from tosaic.fx.call_marks import mark_calls, remark, unmark
-from tosaic.fx.channels_last import exported_in_channels_last
-from tosaic.fx.claimed_forms import with_slices, with_small_permutations, without_factors
-from tosaic.fx.folded_constants import fold_quantized_constants
-from tosaic.fx.own_conversions import with_own_conversions
-from tosaic.fx.planned_calls import PlannedCalls
 from tosaic.fx.reading.treespec import return_plain_tuples
-from tosaic.fx.real_parts import with_real_parts
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 

@@ -96,7 +96,7 @@ def cortex_m_program(
             got="quantized floats of 16 bits",
             hint="Export the module as f32: module.float()",
         )
-    from tosaic.executorch.cortex_m_lowering import lower_to_cortex_m
+    from tosaic.executorch.cortex_m.lowering import lower_to_cortex_m
 
     return lower_to_cortex_m(program, asked, found[0])
 
