@@ -25,8 +25,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
 from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import arguments_of, schema_of
+from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, schema_of
 
 __all__ = ["MOST_TRANSPOSED", "Factor", "with_slices", "with_small_permutations", "without_factors"]
 

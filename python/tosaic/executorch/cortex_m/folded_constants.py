@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
 from tosaic.fx.quantizer.memory import Roots, attribute_of, written_arguments
 from tosaic.fx.reading.decomposed import is_random
 

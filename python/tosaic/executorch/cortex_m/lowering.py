@@ -2,15 +2,15 @@
 
 ::
 
-    quantized program ─▶ real parts      of complex values                  executorch/cortex_m/real_parts
+    quantized program ─▶ real parts      of complex values                  real_parts
                       ─▶ plan            who computes which node            tosaic.partition
-                      ─▶ marks           on the calls of Cortex-M           executorch/cortex_m/call_marks
-                      ─▶ constants       that the graph quantizes      executorch/cortex_m/folded_constants
-                      ─▶ channels last   exported anew                      executorch/cortex_m/channels_last
+                      ─▶ marks           on the calls of Cortex-M           call_marks
+                      ─▶ constants       that the graph quantizes      folded_constants
+                      ─▶ channels last   exported anew                      channels_last
                       ─▶ edge dialect    to_edge with the backend's config
-                      ─▶ conversions     around parts that only move or clamp  executorch/cortex_m/own_conversions
-                      ─▶ forms           slices, and products of integers   executorch/cortex_m/claimed_forms
-                      ─▶ kernels         the passes of the backend          cortex_m_passes
+                      ─▶ conversions     around parts that only move or clamp  own_conversions
+                      ─▶ forms           slices, and products of integers   claimed_forms
+                      ─▶ kernels         the passes of the backend          passes
 
 The backend has no delegates: its passes replace operators by those of the library ``cortex_m``. If they
 refuse a call that the plan has for Cortex-M, they run again without it.

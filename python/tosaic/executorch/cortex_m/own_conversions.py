@@ -23,8 +23,7 @@ from torch.fx import Graph, Node
 
 from tosaic.base.quantization import QParams
 from tosaic.executorch.cortex_m.call_marks import add_mark, is_claimed, nodes_by_call
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import inserted_by, is_move, is_tensor
+from tosaic.fx.io.quantize_calls import inserted_by, is_dequantize, is_move, is_quantize, is_tensor
 
 __all__ = ["conversion_of", "with_own_conversions"]
 

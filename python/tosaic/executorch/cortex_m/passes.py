@@ -26,8 +26,7 @@ from tosaic.base.process import log_captured
 from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed, marked_nodes, nodes_by_call
 from tosaic.executorch.cortex_m.claimed_forms import MOST_TRANSPOSED
 from tosaic.executorch.cortex_m.planned_calls import kernel_of
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import inserted_by, is_move, is_tensor, schema_of
+from tosaic.fx.io.quantize_calls import inserted_by, is_dequantize, is_move, is_quantize, is_tensor, schema_of
 
 __all__ = ["PassRun"]
 

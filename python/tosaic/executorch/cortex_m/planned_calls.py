@@ -18,8 +18,7 @@ from tosaic.base.quantization import QParams
 from tosaic.executorch.cortex_m.call_marks import nodes_by_call
 from tosaic.executorch.cortex_m.claimed_forms import Factor
 from tosaic.executorch.cortex_m.own_conversions import conversion_of
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import schema_of
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize, schema_of
 from tosaic.partitions.kernel_plan import KernelNode
 from tosaic.partitions.plan import HOST, PartitionPlan, place_of
 

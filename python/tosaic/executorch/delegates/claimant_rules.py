@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
 from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.partitions.plan import nodes_named
 from tosaic.torch_operators.origins import sources_of

@@ -3,8 +3,8 @@
 ::
 
     transform_for_pre_decomposition   each reader of a dequantize node gets its own          own_dequantize
-    ops_to_not_decompose              calls that will be in delegates stay whole             delegate_groups
-    partition                         tags                                                   delegate_groups
+    ops_to_not_decompose              calls that will be in delegates stay whole             groups
+    partition                         tags                                                   groups
     preprocess                        payloads, by classes that ExecuTorch finds by name     backends
     ops_to_not_decompose, again       ids of the runtimes                                    runtime_ids
 

@@ -20,8 +20,7 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import arguments_of, operator_of, schema_of
+from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
 
 __all__ = [

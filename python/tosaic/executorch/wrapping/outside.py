@@ -27,31 +27,15 @@ from tosaic.base.options import shown
 from tosaic.executorch.wrapping.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.io_quantization import program_with
-from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, is_move, is_whole_copy, schema_of
+from tosaic.fx.io.quantize_calls import is_dequantize, is_move, is_quantize, is_whole_copy
 from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.torch_operators.origins import place_of
 
-__all__ = ["Outside", "Ports", "is_dequantize", "is_quantize", "with_names_of_results"]
+__all__ = ["Outside", "Ports", "with_names_of_results"]
 
 Ports: TypeAlias = str | Sequence[str | int] | None
 """What `quantized_inputs` and `quantized_outputs` may be."""
-
-
-def is_quantize(node: Node) -> bool:
-    """True for a call that makes integers of floats, of any granularity."""
-    return _is_called(node, "quantize_")
-
-
-def is_dequantize(node: Node) -> bool:
-    """True for a call that makes floats of integers, of any granularity."""
-    return _is_called(node, "dequantize_")
-
-
-def _is_called(node: Node, start: str) -> bool:
-    schema = schema_of(node) if node.op == "call_function" else None
-    name = "" if schema is None else schema.name
-    return any(name.startswith(library + start) for library in CONVERSION_LIBRARIES)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
-from tosaic.fx.io.quantize_calls import is_move, operator_of
+from tosaic.fx.io.quantize_calls import is_dequantize, is_move, is_quantize, operator_of
 
 __all__ = ["TAG", "Tag", "regrouped"]
 

@@ -1,4 +1,4 @@
-"""Modules of ExecuTorch that register operators; `tosaic.fx.files.libraries` imports those that a file needs."""
+"""Modules of ExecuTorch that register operators; `libraries` imports those that a file needs."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
     ... ─▶ dequantize ─▶ view ─▶ output       ... ─▶ view ─▶ output
 
 The program is read completely before a node changes, so a refusal changes nothing.
-`tosaic.fx.io.quantize_calls` says which calls are layout operators. Scales of an axis are followed through such
-a call by what it does to the indices along that axis.
+`quantize_calls` says which calls are layout operators. Scales of an axis are followed through such a call by
+what it does to the indices along that axis.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ __all__ = [
     "arguments_of",
     "inserted_by",
     "is_call",
+    "is_dequantize",
     "is_move",
+    "is_quantize",
     "is_tensor",
     "is_whole_copy",
     "operator_of",
@@ -68,6 +70,22 @@ def is_call(node: Node, kind: str) -> bool:
     return name in (f"{_LIBRARY}{kind}_per_tensor", f"{_LIBRARY}{kind}_per_channel") and (
         kind == "quantize" or node.meta["val"].dtype is torch.float32
     )
+
+
+def is_quantize(node: Node) -> bool:
+    """True for a call that makes integers of floats, of any granularity."""
+    return _is_called(node, "quantize_")
+
+
+def is_dequantize(node: Node) -> bool:
+    """True for a call that makes floats of integers, of any granularity."""
+    return _is_called(node, "dequantize_")
+
+
+def _is_called(node: Node, start: str) -> bool:
+    schema = schema_of(node) if node.op == "call_function" else None
+    name = "" if schema is None else schema.name
+    return any(name.startswith(library + start) for library in CONVERSION_LIBRARIES)
 
 
 def arguments_of(node: Node) -> dict[str, Any]:

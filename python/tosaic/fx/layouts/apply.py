@@ -48,9 +48,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tosaic import _core
 from tosaic.base.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
 from tosaic.base.options import is_one_of, shown
-from tosaic.executorch.wrapping.outside import is_dequantize, is_quantize
 from tosaic.fx.io.graph_copy import copied_graph
-from tosaic.fx.io.quantize_calls import operator_of
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize, operator_of
 from tosaic.fx.layouts.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.layouts.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.reading.exported_program import ImportRecord, functional_hint, read_program
