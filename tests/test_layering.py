@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tosaic.base.services import SERVICES
 
 ROOT = Path(__file__).resolve().parents[1]
 CPP_SUFFIXES = {".h", ".cpp", ".def", ".inc"}
@@ -586,15 +587,12 @@ PYTHON_RANKS = (
     "testing",
     "cli",
 )
-MOST_UPWARD, MOST_BACK = 20, 8
+MOST_UPWARD, MOST_BACK, MOST_SERVICES = 17, 7, 2
 # Imports of higher folders, none of which runs when a module is loaded: most are methods of results that hand
 # over to who computes them. Entries may only be removed.
 UPWARD = {
     ("tosaic.base.reportable", "tosaic.report.describe"),
     ("tosaic.base.reportable", "tosaic.report.document"),
-    ("tosaic.fx.quantizer.quantizer", "tosaic.executorch"),
-    ("tosaic.fx.io.extract_io", "tosaic.executorch.edge_io"),
-    ("tosaic.fx.layouts.apply", "tosaic.executorch"),
     ("tosaic.lowering.lowered", "tosaic.partitions.profile_of_lowering"),
     ("tosaic.lowering.lowered", "tosaic.profiling.lowering"),
     ("tosaic.lowering.lowered", "tosaic.pte.save"),
@@ -615,7 +613,6 @@ UPWARD = {
 # itself through others. Entries may only be removed.
 BACK = {
     ("tosaic.fx.quantizer.read", "tosaic.fx.quantizer.write"),
-    ("tosaic.fx.io.extract_io", "tosaic.fx.io.io_quantization"),
     ("tosaic.memory.plan", "tosaic.memory.read_plan"),
     ("tosaic.program.program", "tosaic.program.archive"),
     ("tosaic.recipes.recipe", "tosaic.recipes.combining"),
@@ -684,6 +681,14 @@ def closed_circles(root: Path) -> list[str]:
 def test_modules_import_lower_folders_only() -> None:
     assert rank_violations(ROOT) == []
     assert len(UPWARD) <= MOST_UPWARD
+
+
+def test_services_of_higher_folders_are_few_and_exist() -> None:
+    modules = python_modules(ROOT)
+    for module, name in SERVICES.values():
+        tree = ast.parse(modules[module].read_text())
+        assert name in {getattr(node, "name", "") for node in tree.body}, f"{module} has no {name}"
+    assert len(SERVICES) <= MOST_SERVICES
 
 
 def test_no_module_imports_itself_in_its_functions_but_for_the_listed_imports() -> None:

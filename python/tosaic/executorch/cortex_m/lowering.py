@@ -42,7 +42,7 @@ from tosaic.executorch.cortex_m.own_conversions import with_own_conversions
 from tosaic.executorch.cortex_m.passes import PassRun
 from tosaic.executorch.cortex_m.planned_calls import PlannedCalls
 from tosaic.executorch.cortex_m.real_parts import with_real_parts
-from tosaic.executorch.edge_io import edge_operator
+from tosaic.executorch.edge_dialect import EdgeDialect
 from tosaic.fx.reading.treespec import return_plain_tuples
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
@@ -69,7 +69,8 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
     wanted = PlannedCalls(program, plan, cortex_m.name)
     edge, channels_last = _edge_program(program)
     target = CortexMTargetConfig.from_target_string(cortex_m.kind)
-    operators = edge_operator("quantize_per_tensor"), edge_operator("dequantize_per_tensor")
+    quantized = EdgeDialect().quantized
+    operators = quantized("quantize_per_tensor"), quantized("dequantize_per_tensor")
     refused: dict[str, str] = {}
     while True:
         run = PassRun()

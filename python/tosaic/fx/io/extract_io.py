@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -11,27 +11,21 @@ from tosaic.base.dtypes import WITH_INTEGER_FORM
 from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal
 from tosaic.base.quantization import QParams
+from tosaic.fx.io.answers import Ports, answers
 from tosaic.ports.io_forms import (
     AUTO,
     Answer,
     Asked,
     Candidates,
-    answer,
-    by_port,
     mismatch,
-    port_map,
 )
 from tosaic.ports.io_quant import IoQuant, PortQuant
-from tosaic.ports.port_names import Named
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
 
-__all__ = ["Ports", "answers", "extract_io_quant", "with_graph"]
+__all__ = ["extract_io_quant", "with_graph"]
 
 P = TypeVar("P")
-Ports = str | None | Iterable[str | int] | Mapping[str | int, str | QParams]
-"""What the options `inputs` and `outputs` may be."""
-
 _WHERE = "extract_io_quant"
 
 
@@ -107,7 +101,7 @@ def extract_io_quant(
         _require_method(method, "forward")
         return extract_from_exported(source, method, inputs, outputs, in_place)
     if callable(getattr(source, "exported_program", None)):
-        from tosaic.executorch.edge_io import extract_from_edge
+        from tosaic.fx.io.edge_manager import extract_from_edge
 
         return extract_from_edge(source, method, inputs, outputs, in_place)
     raise refusal(
@@ -126,41 +120,6 @@ def _require_method(method: str, own: str) -> None:
             what=f"the program has no method '{method}'",
             expected=f"'{own}', its only method",
         )
-
-
-def answers(
-    side: str, wanted: Ports, named: Sequence[Named], candidates: Sequence[Candidates]
-) -> list[tuple[Asked, Answer]]:
-    """Returns for each port what was asked and what it becomes.
-
-    Parameters
-    ----------
-    side : str
-        ``inputs`` or ``outputs``.
-    wanted : object
-        The option `inputs` or `outputs`.
-    named, candidates : sequence
-        By position among the user's inputs (outputs).
-
-    Raises
-    ------
-    InvalidGraph, QuantMismatch
-        As `extract_io_quant`.
-    """
-    asked: dict[int, Asked] = {}
-    if isinstance(wanted, str) and wanted == AUTO:
-        asked = dict.fromkeys(range(len(named)), AUTO)
-    elif wanted is not None:
-        ports = port_map(wanted)
-        if ports is None:
-            expected = "'auto', None, a sequence of paths, names or indices, or a mapping of these"
-            raise refusal(_WHERE, side, expected, wanted)
-        asked = by_port(_WHERE, side, ports, named)
-    out: list[tuple[Asked, Answer]] = []
-    for i, (path, name) in enumerate(named):
-        each = asked.get(i, "float32")
-        out.append((each, answer(_WHERE, side, path or name, candidates[i], each)))
-    return out
 
 
 def _of_program(

@@ -13,7 +13,7 @@ what it does to the indices along that axis.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic.base.dtypes import TORCH, WITH_INTEGER_FORM
 from tosaic.base.quantization import QParams
-from tosaic.fx.io.extract_io import Ports, answers
+from tosaic.fx.dialects import Aten, Dialect
+from tosaic.fx.io.answers import Ports, answers
 from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.quantize_calls import (
     ZEROING,
@@ -48,21 +49,11 @@ from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.torch_operators.origins import place_of
 
-__all__ = ["Operators", "Quantizations", "aten_operator", "extract_from_exported", "program_with"]
+__all__ = ["Quantizations", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
 _FLOATS = tuple(getattr(torch, TORCH[dtype]) for dtype in sorted(WITH_INTEGER_FORM))
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
-
-Operators = Callable[[str], Any]
-"""Returns the operator of ``quantized_decomposed`` with this name, in the dialect of the program."""
-
-
-def aten_operator(name: str) -> Any:
-    """Returns an operator of ``quantized_decomposed`` in plain ATen programs."""
-    import torch.ao.quantization.fx._decomposed
-
-    return getattr(torch.ops.quantized_decomposed, name).default
 
 
 def extract_from_exported(
@@ -71,14 +62,16 @@ def extract_from_exported(
     inputs: Ports,
     outputs: Ports,
     in_place: bool,
-    operators: Operators = aten_operator,
+    dialect: Dialect | None = None,
 ) -> tuple[Any, IoQuant]:
-    """See `tosaic.extract_io_quant`. `operators` makes the quantize and dequantize calls that are added."""
+    """See `tosaic.extract_io_quant`. `dialect` has the quantize and dequantize operators of added calls."""
     reading = Quantizations(program)
     of_inputs = answers("inputs", inputs, [port.named for port in reading.inputs], reading.candidates_in)
     of_outputs = answers("outputs", outputs, [port.named for port in reading.outputs], reading.candidates_out)
     answered = _agreeing(reading, of_inputs)
-    return _Rewrite(reading, answered, [each for _, each in of_outputs], method, operators).run(in_place)
+    return _Rewrite(reading, answered, [each for _, each in of_outputs], method, dialect or Aten()).run(
+        in_place
+    )
 
 
 @dataclass(frozen=True)
@@ -284,13 +277,13 @@ class _Rewrite:
         inputs: list[Answer],
         outputs: list[Answer],
         method: str,
-        operators: Operators,
+        dialect: Dialect,
     ) -> None:
         self._reading = reading
         self._inputs = inputs
         self._outputs = outputs
         self._method = method
-        self._operators = operators
+        self._dialect = dialect
         self._replaced: list[Node] = []  # nodes that only floats of outputs need
         self._quantized: dict[tuple[Node, QParams], Node] = {}
         self._moved: dict[Node, Node] = {}  # layout operator in front of an output -> the one over integers
@@ -354,7 +347,7 @@ class _Rewrite:
     def _add(self, name: str, node: Node, qparams: QParams, called: str) -> Node:
         dtype = getattr(torch, TORCH[qparams.dtype])
         args = (node, qparams.scale, qparams.zero_point, qparams.qmin, qparams.qmax, dtype)
-        made: Node = self._graph.create_node("call_function", self._operators(name), args, {}, called)
+        made: Node = self._graph.create_node("call_function", self._dialect.quantized(name), args, {}, called)
         kept = ("stack_trace", "nn_module_stack")
         near = next(iter(node.users), node) if node.op == "placeholder" else node
         made.meta = {key: held for key, held in near.meta.items() if key in kept}

@@ -48,6 +48,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tosaic import _core
 from tosaic.base.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
 from tosaic.base.options import is_one_of, shown
+from tosaic.fx.dialects import dialect_of
 from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize, operator_of
 from tosaic.fx.layouts.applied import AppliedLayout, Conversion, Convert, Unmet
@@ -166,6 +167,7 @@ class _Walk:
         objective: Objective,
     ) -> None:
         self._program = program
+        self._dialect = dialect_of(program)
         self._read = read
         self._boundaries = boundaries
         self._converts = converts
@@ -603,7 +605,7 @@ class _Walk:
             return self._converted[key]
         if is_dequantize(node) and isinstance(node.args[0], Node) and node not in self._constant:
             return self._dequantized_in(node, order, key)
-        calls = self._calls_to(val, order)
+        calls = self._dialect.conversion(self._program, format_of(val.shape, order), order)
         if calls is None:
             return None
         before = self._order_of_tensor(val)
@@ -660,22 +662,6 @@ class _Walk:
         self._converted.setdefault((key[0], order_name(node.meta["val"].shape, before)), node)
         self._replaced.append(node)
         return made
-
-    def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
-        """Returns the converting calls (target, arguments after the tensor, keywords), or None."""
-        form = format_of(val.shape, order)
-        if str(self._program.dialect) == "EDGE":
-            from tosaic.executorch import conversion
-
-            call = conversion(self._program, form, order)
-            return None if call is None else [(call[0], (), call[1])]
-        clone = torch.ops.aten.clone.default
-        if form is not None:
-            return [(clone, (), {"memory_format": form})]
-        permute = torch.ops.aten.permute.default
-        back = [order.index(axis) for axis in range(len(order))]
-        dense = {"memory_format": torch.contiguous_format}
-        return [(permute, (list(order),), {}), (clone, (), dense), (permute, (back,), {})]
 
     def _root_of_modules(self) -> dict[str, Any]:
         """Returns the module of a conversion of an input, which `torch.export.unflatten` needs to know."""

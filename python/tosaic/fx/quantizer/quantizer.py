@@ -35,6 +35,7 @@ from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
 from tosaic.base.options import refusal, shown
+from tosaic.base.services import service
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.quantizer.addends import link_addends, separate_addends
 from tosaic.fx.quantizer.averages import separate_averages
@@ -293,8 +294,6 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 
     def _decompose(self, model: GraphModule) -> GraphModule:
         """Runs the passes of Arm's quantizers. Their calls have notes of the precisions that were chosen."""
-        from tosaic.executorch import decompose_for_arm
-
         plan = Plan(call_graph(model))
         chosen, precisions = self.config.resolve(plan)
         calls = set()
@@ -306,7 +305,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         calls.update(separate_addends(model, calls))
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
-        decomposed = decompose_for_arm(model, calls, spec)
+        decomposed: GraphModule = service("decompositions of Arm")(model, calls, spec)
         write_to_states(decomposed)
         bound_hiding_constants(decomposed)
         return check_model(decomposed, "Quantizer")

@@ -1,4 +1,4 @@
-"""Makes quantized inputs and outputs of ExecuTorch's edge programs integers."""
+"""Makes quantized inputs and outputs of one method of ExecuTorch's edge programs integers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.options import shown
+from tosaic.fx.dialects import dialect_of
+from tosaic.fx.io.io_quantization import extract_from_exported
 from tosaic.ports.io_quant import IoQuant
 
-__all__ = ["edge_operator", "extract_from_edge"]
-
-
-def edge_operator(name: str) -> Any:
-    """Returns an operator of ``quantized_decomposed`` in the edge dialect."""
-    from executorch.exir.dialects._ops import ops
-
-    return getattr(ops.edge.quantized_decomposed, name).default
+__all__ = ["extract_from_edge"]
 
 
 def extract_from_edge(
@@ -29,8 +24,6 @@ def extract_from_edge(
     manager : executorch.exir.EdgeProgramManager
         Its other methods are not changed. A changed copy shares their programs with `manager`.
     """
-    from tosaic.fx.io.io_quantization import extract_from_exported
-
     methods = dict(getattr(manager, "_edge_programs", {}))
     if method not in methods:
         raise _core.make_error(
@@ -41,7 +34,7 @@ def extract_from_edge(
             got=shown(method),
         )
     program, io = extract_from_exported(
-        methods[method], method, inputs, outputs, in_place, _operators_of(methods[method])
+        methods[method], method, inputs, outputs, in_place, dialect_of(methods[method])
     )
     if in_place:
         return manager, io
@@ -49,9 +42,3 @@ def extract_from_edge(
     changed._edge_programs = {**methods, method: program}
     changed._config_methods = copy.copy(getattr(manager, "_config_methods", None))
     return changed, io
-
-
-def _operators_of(program: Any) -> Any:
-    from tosaic.fx.io.io_quantization import aten_operator
-
-    return edge_operator if str(program.dialect) == "EDGE" else aten_operator
