@@ -20,7 +20,7 @@ from executorch.backends.arm._passes import FoldAndAnnotateQParamsPass  # noqa: 
 from models.quantize import converted, laid_out_as_converted  # noqa: E402
 from torch import nn  # noqa: E402
 from tosaic.executorch import KernelProgram, cortex_m_program  # noqa: E402
-from tosaic.fx.call_marks import is_claimed  # noqa: E402
+from tosaic.executorch.cortex_m.call_marks import is_claimed  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tosaic.exporting.result import CheckError, ExportResult
     from tosaic.exporting.scenario import Scenario, load_scenario
     from tosaic.fx import compose_quantizers, fold_norms, wrap_quantizer
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.extract_io import extract_io_quant
+    from tosaic.fx.io.extract_io import extract_io_quant
+    from tosaic.fx.quantizer.quantizer import Quantizer
     from tosaic.lowering.lowered import Lowered
     from tosaic.lowering.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.lowering.samplers import custom_samplers, rgba, rgba_pass
@@ -137,7 +137,7 @@ _HOME = {
     "StageCheck": "exporting.checks",
     "Recipe": "recipes.recipe",
     "explain_quantization": "quantizing.explanation",
-    "extract_io_quant": "fx.extract_io",
+    "extract_io_quant": "fx.io.extract_io",
     "custom_samplers": "lowering.samplers",
     "rgba": "lowering.samplers",
     "rgba_pass": "lowering.samplers",
@@ -178,7 +178,7 @@ _HOME = {
     "PortTensor": "ports.ports",
     "QParams": "base.quantization",
     "QConfig": "annotation.config",
-    "Quantizer": "fx.annotations.quantizer",
+    "Quantizer": "fx.quantizer.quantizer",
     "Comparison": "program.comparison",
     "CompareRow": "program.comparison",
     "Metrics": "program.comparison",

@@ -392,7 +392,7 @@ def test_a_call_that_needs_torch_says_so_where_torch_is_missing(files, capsys, m
 
     torch.export.save(torch.export.export(NeedsTorch(), (torch.ones(3),)), "needs_torch.pt2")
     assert run(capsys, "inspect", "needs_torch.pt2")[0] == 0
-    monkeypatch.delitem(sys.modules, "tosaic.fx.eager", raising=False)
+    monkeypatch.delitem(sys.modules, "tosaic.fx.running.eager", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run(capsys, "inspect", "model.pt2")[0] == 0
     code, _, err = run(capsys, "inspect", "needs_torch.pt2")

@@ -311,8 +311,8 @@ WITHOUT_OPTIONS = {
     "tosaic.lowering.samplers.custom_samplers",  # these three: tests/grid_sampler
     "tosaic.lowering.samplers.rgba",
     "tosaic.lowering.samplers.rgba_pass",
-    "tosaic.annotation.config.QConfig",  # these two: tests/fx/annotations/test_quantizer.py
-    "tosaic.fx.annotations.quantizer.Quantizer",
+    "tosaic.annotation.config.QConfig",  # these two: tests/fx/quantizer/test_quantizer.py
+    "tosaic.fx.quantizer.quantizer.Quantizer",
 }
 
 

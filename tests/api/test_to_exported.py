@@ -564,7 +564,7 @@ def test_a_state_of_halves_keeps_its_dtype_when_floats_are_added() -> None:
 def test_a_write_that_cannot_be_functional_is_refused(monkeypatch: Any) -> None:
     samples = samples_of((2, 8), count=6)
     quantized = quantized_of(Caches(written_as_out), samples)
-    monkeypatch.setattr("tosaic.fx.annotations.functional_parts.functional_overload", lambda node: None)
+    monkeypatch.setattr("tosaic.fx.quantizer.functional_parts.functional_overload", lambda node: None)
     with pytest.raises(tosaic.UnsupportedOp, match=r"\[to_exported\] .* writes 'h'.* out of place"):
         quantized.to_exported()
 

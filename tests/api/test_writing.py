@@ -262,8 +262,8 @@ def test_only_one_module_writes_files() -> None:
     }
     assert found == {
         "program/archive.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # a file of writing.py
-        "fx/libraries.py: zipfile.ZipFile(made, 'w', zipfile.ZIP_STORED)",  # into memory
-        "fx/stranger_files.py: zipfile.ZipFile(segments, 'w', zipfile.ZIP_STORED)",  # into memory
+        "fx/files/libraries.py: zipfile.ZipFile(made, 'w', zipfile.ZIP_STORED)",  # into memory
+        "fx/files/stranger_files.py: zipfile.ZipFile(segments, 'w', zipfile.ZIP_STORED)",  # into memory
     }
     planted = "open(p, 'w'); p.open('wb'); q.write_text(t); p.mkdir(); np.load(p); open(p)"
     assert [text for _, text in writes(ast.parse(planted))] == [

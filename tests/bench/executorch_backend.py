@@ -35,7 +35,7 @@ from models.tosaic_delegates import lower, modules_of
 from models.wrapped import PARTITIONERS
 from models.zoo import build, one_thread, quiet
 from tosaic.executorch import TosaicPartitioner
-from tosaic.executorch.backends import TosaicTosaBackend
+from tosaic.executorch.delegates.backends import TosaicTosaBackend
 
 NETWORKS = ("ds_cnn", "mobilenet_v2", "resnet18")
 TARGET = "TOSA-1.0+INT"

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import tosaic
 from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from torchao.quantization.pt2e.observer import HistogramObserver
-from tosaic.fx.annotations.observers import TosaicHistogramObserver
+from tosaic.fx.quantizer.observers import TosaicHistogramObserver
 
 LEAST_RATIO = 5.0
 """How many times as fast as torchao's observer ours has to be."""

@@ -26,7 +26,7 @@ import tosaic
 from tosaic.cli import main
 from tosaic.cli.arguments import parser_of
 from tosaic.cli.commands import COMMANDS
-from tosaic.fx.stranger_files import _require_expression
+from tosaic.fx.files.stranger_files import _require_expression
 
 Change = Callable[[dict[str, bytes], Path], None]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

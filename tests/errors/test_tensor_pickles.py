@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from tosaic.fx.tensor_pickles import read_tensors
+from tosaic.fx.files.tensor_pickles import read_tensors
 
 GIB = 1 << 30
 ROOM = 64 << 20

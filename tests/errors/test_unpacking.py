@@ -141,7 +141,7 @@ def test_a_trusted_program_that_expands_is_refused(tmp_path: Path) -> None:
             grown = name.endswith("models/model.json")
             method = zipfile.ZIP_DEFLATED if grown else zipfile.ZIP_STORED
             archive.writestr(name, data + b" " * (80 << 20) * grown, method)
-    from tosaic.fx.eager import load_exported
+    from tosaic.fx.running.eager import load_exported
 
     with pytest.raises(tosaic.InvalidGraph, match="when it is unpacked"):
         load_exported(tmp_path / "big.pt2", trust=True)

@@ -6,8 +6,8 @@ Minutes each. The full test for one quantizer: ``pytest tests/full/test_annotati
 from __future__ import annotations
 
 import pytest
-from fx.annotations.quantizers import QUANTIZERS
-from fx.annotations.test_round_trip import differences_of_rebuilt
+from fx.quantizer.quantizers import QUANTIZERS
+from fx.quantizer.test_round_trip import differences_of_rebuilt
 
 pytestmark = [
     pytest.mark.full,

@@ -18,8 +18,8 @@ from operators.aliasing import Program, running, try_programs, verdict
 from operators.values import Case, T
 from torch import nn
 from tosaic import _core, from_exported
-from tosaic.fx.executed_memory import ExecutedMemory
-from tosaic.fx.exported_program import functional_hint
+from tosaic.fx.reading.executed_memory import ExecutedMemory
+from tosaic.fx.reading.exported_program import functional_hint
 from tosaic.pt2.program import read_pt2
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.fx.eager import run_eager
+from tosaic.fx.running.eager import run_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

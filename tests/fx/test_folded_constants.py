@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
 from torch import nn
-from tosaic.fx.folded_constants import fold_quantized_constants
+from tosaic.executorch.cortex_m.folded_constants import fold_quantized_constants
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

@@ -32,7 +32,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 from tosaic.executorch import TosaicPartitioner, layout_pass, run_payloads  # noqa: E402
-from tosaic.fx.outside import is_dequantize, is_quantize  # noqa: E402
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}")

@@ -27,7 +27,7 @@ print(json.dumps(sorted({schema.name.partition("::")[0] for schema in torch._C._
 def _overloads() -> Iterator[Any]:
     """Yields all overloads of the namespaces that have rows."""
     import torch
-    from tosaic.fx.libraries import MODULES
+    from tosaic.fx.files.libraries import MODULES
     from tosaic.torch_operators.table import TABLE
 
     namespaces = {"aten"} | {name.partition("::")[0] for name in TABLE if "::" in name}
@@ -86,7 +86,7 @@ def _writes_out(overload: Any) -> bool:
 def table() -> dict[str, Any]:
     """Returns what the file has."""
     import torch
-    from tosaic.fx.targets import row_for, schema_of
+    from tosaic.fx.reading.targets import row_for, schema_of
     from tosaic.torch_operators.complex_values import is_known
 
     operators = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tosaic import QParams, _core
-from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
+from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
 
 from quant.accuracy_cases import Array, Case, cases, correlated, exported
 

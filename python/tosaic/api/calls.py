@@ -412,7 +412,7 @@ def _lower_split(
     boundary: Mapping[str, Any],
     **options: Any,
 ) -> SplitLowered:
-    from tosaic.fx.partition_boundary import with_boundary
+    from tosaic.fx.io.partition_boundary import with_boundary
     from tosaic.partitions.propose import require_claimants, require_pipelines
     from tosaic.partitions.split_lowered import lower_split
 

@@ -45,7 +45,7 @@ from tosaic.pte.file import PteFile, PteMethod
 from tosaic.pte.program import PteMethodProgram
 
 if TYPE_CHECKING:
-    from tosaic.fx.eager import EagerRun
+    from tosaic.fx.running.eager import EagerRun
     from tosaic.ports.foreign import ForeignOp
 
 __all__ = ["compare_programs", "fit_to_ports"]
@@ -316,7 +316,7 @@ class _Pair:
         """Runs a in torch and, if a rounds, also without rounding; None stands for a run that is missing."""
         if self.a.exported is None:
             return None, None
-        from tosaic.fx.eager import run_eager
+        from tosaic.fx.running.eager import run_eager
 
         leaves = _leaves(self.a.runnable, arrays)
         run = run_eager(self.a.exported, leaves)

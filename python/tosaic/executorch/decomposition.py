@@ -56,7 +56,7 @@ def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     from executorch.backends.arm.quantizer import TOSAQuantizer
     from executorch.backends.arm.tosa import TosaSpecification
 
-    from tosaic.fx.annotations.own_tensors import on_own_tensors
+    from tosaic.fx.quantizer.own_tensors import on_own_tensors
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the method is marked as experimental

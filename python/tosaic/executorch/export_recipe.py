@@ -65,10 +65,10 @@ def export_recipe(recipe: Recipe) -> Any:
     from executorch.export import ExportRecipe
     from executorch.export.recipe import LoweringRecipe, QuantizationRecipe
 
-    from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
-    from tosaic.executorch.wrapping import layout_pass
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+    from tosaic.executorch.delegates.tosaic_partitioner import TosaicPartitioner
+    from tosaic.executorch.wrapping.partitioners import layout_pass
+    from tosaic.fx.quantizer.quantizer import Quantizer
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
     from tosaic.recipes.recipe import Recipe
 
     if not isinstance(recipe, Recipe):

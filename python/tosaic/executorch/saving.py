@@ -9,7 +9,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.options import checked, shown
 from tosaic.base.writing import check_place
-from tosaic.executorch.runtime_ids import delegates_of, set_runtime_ids
+from tosaic.executorch.delegates.runtime_ids import delegates_of, set_runtime_ids
 from tosaic.lowering.sidecar import sidecar_path, write_both
 from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
 
@@ -66,7 +66,7 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
 
 
 def _method(name: str, program: Any) -> SidecarMethod:
-    from tosaic.fx.port_qparams import ports_of_program
+    from tosaic.executorch.delegates.port_qparams import ports_of_program
 
     ports = ports_of_program(program)
     written = program.graph_signature.buffers_to_mutate.values()
@@ -81,7 +81,7 @@ def _method(name: str, program: Any) -> SidecarMethod:
 
 
 def _delegate(module: Any) -> SidecarDelegate:
-    from tosaic.executorch.delegate_specs import is_ours, read_compile_specs
+    from tosaic.executorch.delegates.specs import is_ours, read_compile_specs
 
     spec = read_compile_specs(module.compile_specs) if is_ours(module.compile_specs) else None
     payload = bytes(module.processed_bytes)

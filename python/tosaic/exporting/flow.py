@@ -166,7 +166,7 @@ class Flow:
             for place in ("model", "exported"):
                 self._refuse_stages(place, "the model is a tosaic.Program")
             return
-        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+        from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
 
         if is_exported_program(model):
             self._refuse_stages("model", "the model is exported already")
@@ -377,7 +377,7 @@ class Flow:
 
     def _torch_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
         """Runs the exported program in torch, each sample from the initial states."""
-        from tosaic.fx.eager import run_eager
+        from tosaic.fx.running.eager import run_eager
 
         exported, leaves = self.context.exported, program.signature.leaves
         runs = [run_eager(exported, leaves(each.args, each.kwargs), trace=False) for each in samples]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.base.extras import naming_extras
 from tosaic.base.options import checked
-from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
-from tosaic.fx.torch_kernel import TorchKernel
+from tosaic.fx.layouts.applied import AppliedLayout, Conversion, Convert, Unmet
+from tosaic.fx.reading.torch_kernel import TorchKernel
 from tosaic.lowering.layout import Objective
 from tosaic.ports.boundary_orders import Form
 from tosaic.ports.foreign import ForeignOp, operators_by_target
@@ -20,11 +20,11 @@ from tosaic.ports.signature import Signature, Tree
 
 if TYPE_CHECKING:
     from tosaic.annotation import Rule
-    from tosaic.fx.annotations.compose import ComposedQuantizer
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.annotations.read import Annotations
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
-    from tosaic.fx.exported_program import ImportedProgram
+    from tosaic.fx.quantizer.compose import ComposedQuantizer
+    from tosaic.fx.quantizer.quantizer import Quantizer
+    from tosaic.fx.quantizer.read import Annotations
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
+    from tosaic.fx.reading.exported_program import ImportedProgram
 
 __all__ = [
     "AppliedLayout",
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
     if name != "Quantizer":
         raise AttributeError(f"module 'tosaic.fx' has no attribute {name!r}")
     with naming_extras("tosaic.fx.Quantizer"):
-        from tosaic.fx.annotations.quantizer import Quantizer
+        from tosaic.fx.quantizer.quantizer import Quantizer
 
     return Quantizer
 
@@ -85,8 +85,8 @@ def from_exported(
     UnsupportedOp
         A dimension is unbound, or the program writes to memory that another live value shares.
     """
-    from tosaic.fx.explicit_dtypes import with_explicit_dtypes
-    from tosaic.fx.exported_program import import_program
+    from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
+    from tosaic.fx.reading.exported_program import import_program
 
     described = operators_by_target("from_exported", operators)
     return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)
@@ -150,7 +150,7 @@ def apply_layout(
     >>> [(c.value, c.to_order) for c in apply_layout(ep, mode="convert").conversions]
     [('input', (0, 2, 3, 1)), ('conv2d', (0, 1, 2, 3))]
     """
-    from tosaic.fx.layouts import apply_program_layout
+    from tosaic.fx.layouts.apply import apply_program_layout
 
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
 
@@ -188,8 +188,8 @@ def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     >>> read_annotations(model).plan.entries("relu")
     {Output('relu'): Fixed(dtype='int8', scale=0.5, qmin=-128, qmax=127, scheme=None)}
     """
-    from tosaic.fx.annotations.graph import check_model
-    from tosaic.fx.annotations.read import read
+    from tosaic.fx.quantizer.graph import check_model
+    from tosaic.fx.quantizer.read import read
 
     return read(check_model(model, "read_annotations"), author=author)
 
@@ -220,7 +220,7 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
         `inner` is no quantizer, or `rules` has something that cannot be called. From `prepare_pt2e`: a rule
         matches nothing, and does not allow that.
     """
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
 
     return WrappedQuantizer(inner, rules, name)
 
@@ -251,7 +251,7 @@ def compose_quantizers(
     QuantMismatch
         From `prepare_pt2e`, with ``conflict="error"``.
     """
-    from tosaic.fx.annotations.compose import ComposedQuantizer
+    from tosaic.fx.quantizer.compose import ComposedQuantizer
 
     return ComposedQuantizer(quantizers, conflict)
 
@@ -289,6 +289,6 @@ def fold_norms(model: Any) -> Any:
     >>> [node.name for node in tosaic.fold_norms(model).graph.nodes if "aten" in str(node.target)]
     ['conv2d']
     """
-    from tosaic.fx.annotations.folded_norms import fold_norms as folded
+    from tosaic.fx.quantizer.folded_norms import fold_norms as folded
 
     return folded(model)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from tosaic import _core
 from tosaic.base.arrays import as_array
 from tosaic.base.visible import one_line
-from tosaic.fx.eager import first_line
+from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
 
 __all__ = [
@@ -229,8 +229,8 @@ def trained_program(
     UnsupportedOp
         A norm has no momentum.
     """
-    from tosaic.fx.annotations.quantizer import Quantizer
-    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+    from tosaic.fx.quantizer.quantizer import Quantizer
+    from tosaic.fx.quantizer.wrapper import WrappedQuantizer
 
     from torchao.quantization.pt2e import move_exported_model_to_eval  # isort: skip
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e

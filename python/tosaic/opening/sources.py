@@ -352,7 +352,7 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
         torch is not installed.
     """
     with naming_extras(f"'{file_name(path)}'"):
-        from tosaic.fx.eager import load_exported as load_with_torch
+        from tosaic.fx.running.eager import load_exported as load_with_torch
 
     return load_with_torch(file_path("open", path), trust=trust)
 

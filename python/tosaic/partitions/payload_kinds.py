@@ -5,7 +5,7 @@ Keys of compile specs that Arm's backends have, too, have the same meaning: ``to
 
 ExecuTorch finds the backend of a delegate by the name of a class, and its runtime by an id in the file. Arm's
 classes have the names of the runtimes. Ours have names of their own, so that both can be loaded, and the id
-of the runtime is written when the program is lowered (`tosaic.executorch.runtime_ids`).
+of the runtime is written when the program is lowered (`tosaic.executorch.delegates.runtime_ids`).
 """
 
 from __future__ import annotations

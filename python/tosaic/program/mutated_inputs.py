@@ -59,7 +59,7 @@ def writer(
     if not _is_dtype(array.dtype, dtype) or array.shape != tuple(shape):
         raise _refusal(name, type_text(dtype, shape), type_text(array.dtype, array.shape))
     if is_tensor:
-        from tosaic.fx.written import write_tensor
+        from tosaic.fx.running.written import write_tensor
 
         return lambda new: write_tensor(given, new)
     return lambda new: _write(given, new)

@@ -5,8 +5,8 @@ returns its operand, a view of it, or a copy. If it cannot say, the result is ta
 memory of its operands, and a write for which this matters needs torch.
 
 Recorded strides are those of fake tensors. They are right for inputs, for results of pointwise operators and
-for views. Those of other results may differ from the strides that are computed (`tosaic.fx.eager_strides`),
-and rules that depend on strides do not use them.
+for views. Those of other results may differ from the strides that are computed
+(`tosaic.fx.layouts.eager_strides`), and rules that depend on strides do not use them.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def quantize(
 def exported_of(program: Any) -> Any:
     """Returns the exported program that `program` is, or the path of a file that has one, or None."""
     if is_exported_program(program):
-        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+        from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
 
         return with_explicit_dtypes(program)
     is_path = isinstance(program, str) or hasattr(program, "__fspath__")

@@ -139,7 +139,7 @@ class QuantizedProgram(Program):
     def _to_exported(self, exported: Any = None, *, symbolic: bool) -> Any:
         """See `to_exported`. Without `symbolic`, all sizes are those of this program."""
         from tosaic.base.exported import is_exported_program
-        from tosaic.fx.annotations.known_qparams import to_exported
+        from tosaic.fx.quantizer.known_qparams import to_exported
         from tosaic.opening.sources import load_exported
 
         if _dtypes(self._graph) != self._dtypes:

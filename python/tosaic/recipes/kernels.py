@@ -35,9 +35,9 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     There is no such file if the model is a `tosaic.Program`, from which torch has no program.
     """
     from tosaic.executorch import cortex_m_program
-    from tosaic.executorch.cortex_m import half_conversion
-    from tosaic.fx.extract_io import extract_io_quant
-    from tosaic.fx.partition_boundary import io_entries
+    from tosaic.executorch.cortex_m.program import half_conversion
+    from tosaic.fx.io.extract_io import extract_io_quant
+    from tosaic.fx.io.partition_boundary import io_entries
     from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.registration.listing import kernel_list
 

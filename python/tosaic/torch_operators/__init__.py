@@ -7,6 +7,6 @@ node. Shapes and dtypes come from what torch recorded (``c.shape``, ``c.dtype``,
 checks them against the core's own inference.
 
 `table.TABLE` has all rows by schema name: ``conv2d``, ``add.Tensor``. ``X_copy`` and the in-place ``X_`` use
-the row of ``X``. A reader of programs implements `call.Call`; `tosaic.fx.importer` does so for
+the row of ``X``. A reader of programs implements `call.Call`; `tosaic.fx.reading.importer` does so for
 ``ExportedProgram``.
 """

@@ -1,0 +1,1 @@
+"""Partitioners of ExecuTorch around others: chosen boundaries and memory orders."""

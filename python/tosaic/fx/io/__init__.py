@@ -1,0 +1,1 @@
+"""Inputs and outputs of torch's programs: which are quantized, and integers in their place."""

@@ -1,0 +1,1 @@
+"""Applies layout plans to programs of torch."""

@@ -1,0 +1,332 @@
+"""Gives calls that update a state in place a result that can be rounded before it is stored.
+
+::
+
+    index_put_ = index_put_(k, ..)          index_put_ = index_put(k, ..)
+                                            copy_ = copy_(k, index_put_)
+    matmul(.., index_put_)                  matmul(.., index_put_)
+
+torchao rounds results of calls. The result of ``index_put_`` is the state itself, which has the unrounded
+numbers then, and integers cannot store it. Arm's passes compute such a call and store nothing, also for a
+counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, bisect_left
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch.fx import GraphModule, Node
+
+from tosaic import _core
+from tosaic.fx.quantizer.memory import Roots, attribute_of, is_in_place, memory_of, written_arguments
+from tosaic.torch_operators.origins import error_at
+
+__all__ = [
+    "functional_overload",
+    "refuse_writes_to_states",
+    "state_writes",
+    "states_of",
+    "states_to_round",
+    "value_of",
+    "with_one_node_per_state",
+    "with_rounded_writes",
+    "write_to_states",
+]
+
+_COPY = torch.ops.aten.copy_.default
+
+
+def state_writes(model: GraphModule) -> Iterator[tuple[Node, Node, Node]]:
+    """Yields each call that stores a whole float state: the call, the state, and what is stored."""
+    for node in model.graph.nodes:
+        if node.op == "call_function" and node.target == _COPY:
+            state, source = node.args[:2]
+            if isinstance(state, Node) and isinstance(source, Node) and _is_state(state):
+                yield node, state, source
+
+
+def states_of(model: GraphModule) -> set[Node]:
+    """Returns the float buffers that the graph writes as a whole."""
+    return {state for _, state, _ in state_writes(model)}
+
+
+def with_rounded_writes(model: GraphModule) -> None:
+    """Makes the changes in the graph of the model.
+
+    Only for states of which all writes are such calls. A state stays as it is if it shares memory with
+    another buffer, if a call writes a part of it, or if a view of it is read after a later write.
+    """
+    writes = _Writes(model)
+    current: dict[Node, Node] = {}  # by state: the value that it has before the next call
+    for node in list(model.graph.nodes):
+        if node.op != "call_function":
+            _read_current(node, current, states=False)
+            continue
+        state = writes.followed(node)
+        if state is None:
+            _read_current(node, current, states=True)
+        elif node.target == _COPY:
+            _store(node, state, current, writes)
+        else:
+            _make_functional(node, state, current)
+    _drop_overwritten(model)
+    model.recompile()
+
+
+def states_to_round(model: GraphModule) -> set[Node]:
+    """Returns the buffers of which `with_rounded_writes` changes all writes."""
+    return _Writes(model).all_followed
+
+
+def with_one_node_per_state(model: GraphModule) -> dict[str, str | None]:
+    """Buffers that are the same elements of a memory that calls write become one, the first.
+
+    A cache that is registered, and that layers hold, too, is such a state: torch lists it twice. Returns by
+    name of such a buffer the name of the first; None if no call read it.
+    """
+    roots = Roots()
+    written = {
+        memory for node in model.graph.nodes for each in written_arguments(node) for memory in roots.of(each)
+    }
+    same: dict[object, list[Node]] = {}
+    for node in model.graph.nodes:
+        tensor = attribute_of(node) if node.op == "get_attr" and memory_of(node) in written else None
+        if isinstance(tensor, torch.Tensor) and memory_of(node) is not node:
+            layout = (tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+            same.setdefault((memory_of(node), layout), []).append(node)
+    names: dict[str, str | None] = {}
+    for first, *others in same.values():
+        for node in (first, *others) if others else ():
+            names[str(node.target)] = str(first.target) if node.users else names.get(str(node.target))
+        for node in others:
+            node.replace_all_uses_with(first)
+            model.graph.erase_node(node)
+    model.recompile()
+    return names
+
+
+def refuse_writes_to_states(model: GraphModule, where: str) -> None:
+    """Raises an error if a call writes a float input or buffer in another way than by a copy to all of it.
+
+    Raises
+    ------
+    UnsupportedOp
+        With the node of the call that writes.
+    """
+    roots = Roots()
+    sources: dict[object, Node] = {}
+    for node in model.graph.nodes:
+        value = value_of(node) if node.op in ("placeholder", "get_attr") else None
+        if value is not None and value.is_floating_point():
+            sources.setdefault(memory_of(node), node)
+    for node in model.graph.nodes:
+        for written in written_arguments(node):
+            source = next((sources[each] for each in roots.of(written) if each in sources), None)
+            is_whole = node.target == _COPY and written.op in ("placeholder", "get_attr")
+            if source is not None and not is_whole:
+                raise error_at(
+                    _core.UnsupportedOp,
+                    node,
+                    f"it writes '{source.name}' by a call without a functional form, so that the new numbers "
+                    "cannot be rounded",
+                    where=where,
+                    hint="Compute out of place, and store the result with copy_()",
+                )
+
+
+def write_to_states(model: GraphModule) -> None:
+    """Writes to a conversion of a buffer become writes to the buffer.
+
+    Arm's passes read counters of 64 bits through a conversion to 32 bits, and let calls write to that.
+    """
+    for node in model.graph.nodes:
+        if node.op != "call_function" or node.target != _COPY:
+            continue
+        written = node.args[0]
+        source = written.args[0] if isinstance(written, Node) and written.args else None
+        is_conversion = isinstance(written, Node) and "_to_dim_order_copy" in str(written.target)
+        if is_conversion and isinstance(source, Node) and source.op == "get_attr":
+            node.update_arg(0, source)
+    model.recompile()
+
+
+def _is_state(node: Node) -> bool:
+    value = value_of(node)
+    return node.op == "get_attr" and (value is None or value.is_floating_point())
+
+
+def value_of(node: Node) -> torch.Tensor | None:
+    """Returns the tensor that a node was traced with, or the buffer that it names."""
+    value = node.meta.get("val")
+    if value is None and node.op == "get_attr":
+        value = attribute_of(node)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+class _Writes:
+    """The calls of a graph that write in place, and the memory that they may write."""
+
+    def __init__(self, model: GraphModule) -> None:
+        nodes = list(model.graph.nodes)
+        self._position = {node: at for at, node in enumerate(nodes)}
+        self._roots = Roots()
+        self._state: dict[Node, Node] = {}  # by node that is a buffer: the buffer
+        self._writes: dict[object, list[Node]] = {}  # by memory
+        for node in nodes:
+            first = node.args[0] if node.op == "call_function" and node.args else None
+            if node.op == "get_attr":
+                self._state[node] = node
+            elif isinstance(first, Node) and first in self._state and is_in_place(node):
+                self._state[node] = self._state[first]
+            for each in frozenset().union(*map(self._roots.of, written_arguments(node))):
+                self._writes.setdefault(each, []).append(node)
+        self._shared = Counter(memory_of(node) for node in nodes if node.op == "get_attr" and self._writes)
+        self._calls: dict[object, list[Node]] = {}  # by memory
+        for node in nodes if self._writes else ():
+            if node.op == "call_function":
+                for each in self._roots.of(node) & self._writes.keys():
+                    self._calls.setdefault(each, []).append(node)
+        self._followed = {node for node in nodes if node.op == "get_attr" and self._can_follow(node)}
+
+    @property
+    def all_followed(self) -> set[Node]:
+        """The states whose reads can be those of what is stored."""
+        return self._followed
+
+    def followed(self, node: Node) -> Node | None:
+        """Returns the state that a call writes as a whole, if its reads can be those of what is stored."""
+        state = self._state.get(node)
+        return state if node is not state and state in self._followed else None
+
+    def is_written_after(self, value: Node, call: Node) -> bool:
+        """True if a call after this one may write the memory of a value."""
+        last = (self._writes[each][-1] for each in self._roots.of(value) if each in self._writes)
+        return any(self._position[node] > self._position[call] for node in last)
+
+    def _can_follow(self, state: Node) -> bool:
+        memory = memory_of(state)
+        writes = self._writes.get(memory, [])
+        if not writes or self._shared[memory] != 1:
+            return False
+        if not all(self._state.get(node) is state and _can_round(node, state) for node in writes):
+            return False
+        positions = [self._position[write] for write in writes]
+        written = set(writes)
+        for node in self._calls.get(memory, ()):
+            if node in written:
+                continue
+            last = max((self._position[user] for user in node.users), default=0)
+            if bisect(positions, self._position[node]) < bisect_left(positions, last):
+                return False  # a write between the view and its last reader
+        return True
+
+
+def _can_round(node: Node, state: Node) -> bool:
+    """True for a copy to the state, and for a call that can become a functional one."""
+    if node.target == _COPY:
+        return True
+    target = functional_overload(node)
+    if target is None or not _same_kind(node, state):
+        return False
+    given = [value for each in node.all_input_nodes if (value := value_of(each)) is not None]
+    # The functional call promotes the dtype, and the call in place does not.
+    return all(each.dtype == given[0].dtype or not each.dtype.is_floating_point for each in given)
+
+
+def functional_overload(node: Node) -> torch._ops.OpOverload | None:
+    """Returns the overload that computes the same and writes nothing, or None.
+
+    It has the arguments of the call, apart from ``out``.
+    """
+    name = str(node.target.name()).removeprefix("aten::").split(".")[0]  # type: ignore[union-attr]
+    schema = node.target._schema  # type: ignore[union-attr]
+    wanted = [each.name for each in schema.arguments if not each.is_out]
+    has_out = len(wanted) < len(schema.arguments)
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") != has_out else None
+    if packet is None:
+        return None
+    overloads = packet.overloads() if has_out else [node.target._overloadname]  # type: ignore[union-attr]
+    types = [str(each.type) for each in schema.arguments if not each.is_out]
+    for overload in overloads:
+        found = getattr(packet, overload, None)
+        if found is None or found._schema.is_mutable:
+            continue
+        arguments = found._schema.arguments
+        if [each.name for each in arguments] == wanted and (
+            not has_out or [str(each.type) for each in arguments] == types
+        ):
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def _same_kind(node: Node, state: Node) -> bool:
+    one, two = value_of(node), value_of(state)
+    return one is not None and two is not None and one.shape == two.shape and one.dtype == two.dtype
+
+
+def _read_current(node: Node, current: dict[Node, Node], *, states: bool) -> None:
+    """Results of calls that wrote a state become the value that it has now; with `states`, the state too."""
+
+    def value(each: Node) -> Node:
+        state = each if each in current else each.meta.get("tosaic_state")
+        return current[state] if state in current and (states or each is not state) else each
+
+    node.args = torch.fx.node.map_arg(node.args, value)
+    node.kwargs = torch.fx.node.map_arg(node.kwargs, value)
+
+
+def _make_functional(node: Node, state: Node, current: dict[Node, Node]) -> None:
+    _read_current(node, current, states=True)
+    node.target = functional_overload(node)  # type: ignore[assignment]  # the call keeps its name, by which plans know it
+    graph = node.graph
+    with graph.inserting_after(node):
+        stored = graph.call_function(_COPY, (state, node))
+    stored.meta = dict(node.meta)
+    node.meta["tosaic_state"] = state
+    current[state] = node
+
+
+def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) -> None:
+    """What is read from the state after the write is what was stored, with its scale."""
+    _read_current(node, current, states=True)
+    node.update_arg(0, state)
+    node.meta.setdefault("val", value_of(state))
+    node.meta["tosaic_state"] = state
+    source = node.args[1]
+    current[state] = node
+    if isinstance(source, Node) and source is not state and _same_kind(source, state):
+        if writes.is_written_after(source, node):
+            with node.graph.inserting_before(node):
+                copy = node.graph.call_function(torch.ops.aten.clone.default, (source,))
+            copy.meta = {key: each for key, each in source.meta.items() if key != "tosaic_state"}
+            node.update_arg(1, copy)
+            source = copy
+        current[state] = source
+
+
+def _drop_overwritten(model: GraphModule) -> None:
+    """Removes writes that a later one replaces before anybody can read the state."""
+    position = {node: at for at, node in enumerate(model.graph.nodes)}
+    last: dict[Node, Node] = {}
+    read: dict[Node, tuple[int, bool]] = {}  # by state: the last reader, and whether one is a view
+    for node, state, _ in list(state_writes(model)):
+        earlier = last.get(state)
+        last[state] = node
+        if earlier is None:
+            continue
+        if state not in read:
+            others = [user for user in state.users if user.target != _COPY]
+            read[state] = max(map(position.__getitem__, others), default=-1), any(map(_is_view, others))
+        last_reader, is_viewed = read[state]
+        if not is_viewed and last_reader < position[earlier] and not earlier.users:
+            model.graph.erase_node(earlier)
+    for node in model.graph.nodes:
+        node.meta.pop("tosaic_state", None)
+
+
+def _is_view(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(each.alias_info is not None for each in schema.returns)

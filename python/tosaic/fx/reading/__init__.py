@@ -1,0 +1,1 @@
+"""Reads programs of torch into graphs: one call, one node."""

@@ -1,0 +1,62 @@
+"""Programs with regions of autocast, as programs that spell out the casts.
+
+::
+
+    wrap_with_autocast("cpu", bfloat16, .., submod, %x, %weight)      submod: linear(%x, %weight)
+      ─▶ %a = _to_copy(%weight, bfloat16)
+         %b = _to_copy(%x, bfloat16)
+         %y = linear(%b, %a)
+
+Which operators cast what is torch's own knowledge, so torch does it: ``run_decompositions`` with an empty
+table, which decomposes nothing else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tosaic.fx.reading.exported_program import functional_hint
+from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
+from tosaic.torch_operators.nested_graphs import changes_dtypes, wrapper_name
+
+__all__ = ["with_explicit_dtypes"]
+
+
+def with_explicit_dtypes(ep: Any) -> Any:
+    """Returns a program in which no region of autocast changes dtypes.
+
+    Parameters
+    ----------
+    ep : torch.export.ExportedProgram
+
+    Returns
+    -------
+    torch.export.ExportedProgram
+        `ep` itself if it has no such region, or if decomposition would change its numbers or fails; the
+        import then refuses the region.
+    """
+    if not isinstance(ep, torch.export.ExportedProgram) or not any(_regions(ep.graph_module)):
+        return ep
+    if functional_hint(ep) != FUNCTIONALIZE:
+        return ep
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ep.run_decompositions({})
+
+
+def _regions(module: torch.nn.Module) -> Iterator[bool]:
+    if not any(isinstance(each, torch.fx.GraphModule) for each in module.children()):
+        return  # a region is a nested graph: most programs have none, and their nodes are not looked at
+    for each in module.modules():
+        if isinstance(each, torch.fx.GraphModule):
+            for node in each.graph.nodes:
+                yield (
+                    node.op == "call_function"
+                    and not isinstance(node.target, torch._ops.OpOverload)
+                    and wrapper_name(node) == "wrap_with_autocast"
+                    and changes_dtypes(node.args)
+                )

@@ -1,0 +1,383 @@
+"""Reads the calls of an FX graph: one call, one node, by the rows of `tosaic.torch_operators`.
+
+A call that the table does not know becomes an opaque node with its target, its arguments and the result types
+that torch recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Node
+from torch.fx.immutable_collections import immutable_list
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tosaic import _core
+from tosaic.fx.reading.decomposed import Expansion, is_random
+from tosaic.fx.reading.executed_memory import ExecutedMemory
+from tosaic.fx.reading.functional_trial import keeps_numbers
+from tosaic.fx.reading.node_writer import NodeWriter, Shared
+from tosaic.fx.reading.targets import Row, row_for
+from tosaic.fx.reading.torch_kernel import NAMESPACES, TorchKernel, is_functional
+from tosaic.fx.reading.weights import CODE_OF, TORCH_OF, dtype_code, is_wrapper
+from tosaic.ports.foreign import ForeignOp
+from tosaic.torch_operators.complex_values import emit_complex, is_known
+from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
+from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
+from tosaic.torch_operators.value import Complex, NoValue, Ref, Wrapper, tensors_of
+
+__all__ = ["Importer"]
+
+_GETITEM = getitem_row()
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+_LISTS = frozenset({list, tuple, immutable_list, torch.Size})
+_CONSTANTS = frozenset(
+    {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+
+
+_SORTED = "Keep all elements: sort them, torch.sort(x)[0], and mark those that differ from the one before"
+_MARKED = "Keep all elements, and mark those that differ from the one before: x[1:] != x[:-1]"
+_POSITIONS = (
+    "Keep all elements, e.g. torch.where(mask, x, 0) in place of x[mask], or say how many positions there "
+    "are: torch.nonzero_static(mask, size=..)"
+)
+_COUNTED = (
+    "Say how many numbers there are: torch.nn.functional.one_hot(x, classes).sum(0), or with weights "
+    "(torch.nn.functional.one_hot(x, classes) * weights[:, None]).sum(0)"
+)
+_REPEATED = "Say how many elements there are: torch.repeat_interleave(x, repeats, output_size=..)"
+_OF_KNOWN_SIZE = {
+    "bincount": _COUNTED,
+    "repeat_interleave": _REPEATED,
+    **dict.fromkeys(("nonzero", "nonzero_numpy", "argwhere", "where"), _POSITIONS),
+    **dict.fromkeys(("_unique", "_unique2"), _SORTED),
+    "unique_consecutive": _MARKED,
+}
+"""By operator: what has a known size in place of its result."""
+_MOST_ELEMENTS = 1 << 24  # of a result that torch computes at import
+
+
+class Importer(NodeReader, NodeWriter):
+    """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
+
+    argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, _LISTS)
+    tensor_type = torch.Tensor
+    number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+
+    def __init__(
+        self,
+        shared: Shared,
+        builder: _core.GraphBuilder,
+        owner: Any,
+        prefix: str = "",
+        outer: NodeWriter | None = None,
+        results: Iterable[Node] = (),
+    ) -> None:
+        super().__init__(shared, builder, prefix, outer, results)
+        self.env: dict[Node, Any] = {}  # by node: its `Ref`, a list of them, a number, or a `NoValue`
+        self._owner = owner  # the module whose attributes the graph reads
+        self.weights: Mapping[
+            str, torch.Tensor
+        ] = {}  # by placeholder name, if this is the graph of a program
+
+    def _resolve(self, target: Any) -> OperatorRow | None:
+        return _GETITEM if target is operator.getitem else row_for(target)
+
+    def _read_otherwise(self, row: Row, values: Sequence[Any]) -> Any:
+        """Reads a call by torch: its result if all operands are constants, or else its decomposition."""
+        result, reason = self._evaluated(values), ""
+        if result is None:
+            result, reason = self._decomposed(row, values)
+        if result is None:
+            result = self._opaque(row.target, values[: row.required], self._keywords(row, values), reason)
+        return result
+
+    def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
+        """Reads a call with complex operands by its parts, or as the calls that torch decomposes it into."""
+        if not is_known(row.name, row.emit):
+            result, _ = self._decomposed(row, values)
+            if result is not None:
+                return result
+        return emit_complex(self, row.name, row.emit, values)
+
+    def _hint_of_size(self, node: Any) -> str:
+        schema = getattr(node.target, "_schema", None)
+        return _OF_KNOWN_SIZE.get(str(getattr(schema, "name", "")).removeprefix("aten::"), "")
+
+    def _learn_sizes(self, values: Sequence[Any]) -> bool:
+        """Learns result sizes that depend on data, if the data is constant; True if it did.
+
+        Torch computes the call on the constants, with zeros in place of the tensor whose elements are chosen.
+        """
+        recorded = self._node.meta.get("val")
+        tensors = self._constants_of(values)
+        if not isinstance(recorded, torch.Tensor) or not tensors or self._row is None:
+            return False
+        if tensors[0] is None and self._row.name in _CHOOSE_ELEMENTS:
+            x = values[0]
+            tensors[0] = torch.zeros((), dtype=TORCH_OF[x.dtype]).expand(tuple(x.shape))
+        result = self._made_by_torch(values, tensors)
+        if not isinstance(result, torch.Tensor):
+            return False
+        for size, known in zip(recorded.shape, result.shape, strict=True):
+            self._shared.sizes.learn(size, known)
+        return True
+
+    def _evaluated(self, values: Sequence[Any]) -> Ref | None:
+        """Returns torch's result of a call whose tensors are all constants: it is the same in every run."""
+        result = self._made_by_torch(values, self._constants_of(values))
+        readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
+        return self.lifted_tensor(result) if readable else None
+
+    def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
+        return [ref.held if isinstance(ref, Ref) else None for ref in tensors_of(values)]
+
+    def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
+        """Returns the result of the call over these tensors.
+
+        Returns None if another run may have another result, or if the result has too many elements.
+        """
+        target = self._node.target
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
+            return None
+        if self._has_no_value(values) or any(tensor is None for tensor in tensors):
+            return None
+        for tensor in tensors:
+            if tensor is not None:
+                self._shared.weights.read(tensor)
+        rest = iter(tensors)
+        filled = tree_map_only(Ref, lambda _: next(rest), list(values))
+        arguments = target._schema.arguments
+        positional = [v for v, a in zip(filled, arguments, strict=True) if not a.kwarg_only]
+        keywords = {a.name: v for v, a in zip(filled, arguments, strict=True) if a.kwarg_only}
+        with torch.no_grad():
+            return target(*positional, **keywords) if _is_small(target, positional, keywords) else None
+
+    def resolved(self, value: Any) -> Any:
+        """Replaces the nodes in an FX argument by their values, and symbolic sizes by numbers."""
+        kind = type(value)
+        if kind is Node:
+            return self.env[value]
+        if kind in _LISTS:
+            env = self.env
+            return [
+                item if type(item) in _PLAIN else env[item] if type(item) is Node else self.resolved(item)
+                for item in value
+            ]
+        if kind in _CONSTANTS:
+            return value
+        if isinstance(value, dict):
+            return {key: self.resolved(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(self.resolved(value.start), self.resolved(value.stop), self.resolved(value.step))
+        return self._shared.sizes.value(value)
+
+    # ---- calls outside the table ----
+
+    @staticmethod
+    def _describe(value: Any) -> dict[str, str] | None:
+        if isinstance(value, torch.dtype):
+            code = CODE_OF.get(value)
+            return {"repr": str(value)} if code is None else {"dtype": _core.DTYPES[code]}
+        named = isinstance(value, complex | torch.device | torch.layout | torch.memory_format)
+        return {"repr": str(value)} if named or hasattr(value, "_schema") else None
+
+    def _reader(self, module: GraphModule, builder: _core.GraphBuilder, prefix: str) -> Importer:
+        return Importer(self._shared, builder, module, prefix)
+
+    def _mark(self) -> str:
+        """Returns why TOSA has no counterpart of this call, ``training`` or ``random``; else empty."""
+        row, node = self._row, self._node
+        if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
+            return "training"
+        return "random" if is_random(node.target) else ""
+
+    def _run_by_torch(self, target: str) -> ForeignOp | None:
+        operator = self._node.target
+        if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in NAMESPACES:
+            return None
+        if not is_functional(operator._schema):
+            return None
+        known: dict[str, ForeignOp] = self._shared.by_torch
+        return known.setdefault(target, ForeignOp(target, TorchKernel(target)))
+
+    def _computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Computes calls on parameters only, such as the factors of an orthogonal weight."""
+        operands = tensors_of([args, list(kwargs.values())])
+        if not operands or any(isinstance(each, Complex) for each in operands):
+            return None
+        tensors = {each.id: self._known_tensor(each) for each in operands if isinstance(each, Ref)}
+        if any(each is None for each in tensors.values()):
+            return None
+
+        def given(value: Any) -> Any:
+            if isinstance(value, Ref):
+                return tensors[value.id]
+            return type(value)(map(given, value)) if isinstance(value, list | tuple) else value
+
+        made = operator.kernel(*map(given, args), **{key: given(value) for key, value in kwargs.items()})
+        recorded = self._node.meta["val"]
+        single = isinstance(recorded, torch.Tensor)
+        found, wanted = ([made], [recorded]) if single else (list(made), list(recorded))
+        if [(each.dtype, tuple(each.shape)) for each in found] != [
+            (each.dtype, tuple(self._shape_of(each.shape))) for each in wanted
+        ]:
+            return None
+        self.note("computed", f"'{self._node.name}' ({operator.target}) was computed by torch from constants")
+        constants = [self.lifted_tensor(each.contiguous()) for each in found]
+        return constants[0] if single else constants
+
+    def _known_tensor(self, ref: Ref) -> torch.Tensor | None:
+        """Returns the elements of a constant, or of a value that is computed from constants."""
+        numbers = self.known_elements(ref)
+        if numbers is None:
+            folded = self.builder.folded(ref.id)
+            numbers = None if folded is None else folded.numbers()
+        if numbers is None:
+            return None
+        return torch.from_numpy(np.array(numbers)).reshape(tuple(ref.shape)).to(TORCH_OF[ref.dtype])
+
+    def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
+        """Returns the results of the call by torch's decomposition, or None and the reason for that."""
+        recorded = self._node.meta.get("val")
+        items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
+        if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
+            return None, ""
+        used = self.used_results() if isinstance(recorded, list | tuple) else {0}
+        results = [
+            (item.dtype, tuple(self._shape_of(item.shape)))
+            if isinstance(item, torch.Tensor) and i in used
+            else None
+            for i, item in enumerate(items)
+        ]
+        expansion = self._shared.decompositions.find(self._node.target, values, results)
+        if expansion.module is None:
+            return None, expansion.reason
+        return self._read_expansion(row, expansion, tensors_of(values)), ""
+
+    def _read_expansion(self, row: Row, expansion: Expansion, tensors: Sequence[Ref | Complex]) -> Any:
+        assert expansion.module is not None
+        nodes = list(expansion.module.graph.nodes)
+        results = nodes[-1].args[0]
+        prefix = f"{self._prefix}{self._node.name}."
+        results_of = nodes[-1].all_input_nodes
+        inner = Importer(self._shared, self.builder, expansion.module, prefix, self, results_of)
+        inner.env.update(zip((node for node in nodes if node.op == "placeholder"), tensors, strict=True))
+        inner.prepare(nodes)
+        inner.read()
+        read = inner.resolved(results)
+        if not isinstance(results, list | tuple):
+            return read
+        return [NoValue(row.target) if item is None else item for item in read]
+
+    def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
+        """See `NodeReader.prepare`."""
+        super().prepare(nodes, states)
+        if self._aliases is not None:
+            self._shared.written.append(self._aliases)
+
+    def autocast_hint(self) -> str:
+        """See `ForeignCalls`. The casts are explicit unless torch cannot write them with the same numbers."""
+        return self.functional_hint()
+
+    def functional_hint(self) -> str:
+        """Returns the hint to decompose, unless that would change numbers."""
+        is_right = (
+            keeps_numbers(self._shared.written, self._shared.sizes) and self._shared.can_be_decomposed()
+        )
+        return FUNCTIONALIZE if is_right else OUT_OF_PLACE
+
+    def _memory(self) -> ExecutedMemory:
+        return ExecutedMemory(self._shared.sizes, self._held)
+
+    def _held(self, node: Node) -> Any:
+        """Returns the tensor that a placeholder stands for, or an attribute; None for an input."""
+        return self.weights.get(node.name) if node.op == "placeholder" else self._found(node)
+
+    def _found(self, node: Node) -> Any:
+        return self._nested_of(node, self._owner)
+
+    @staticmethod
+    def _nested_of(node: Node, owner: Any) -> Any:
+        found = owner
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return found
+
+    @staticmethod
+    def _is_higher_order(target: Any) -> bool:
+        # an abstract class: asking for it is slow
+        is_ordinary = isinstance(target, torch._ops.OpOverload)
+        return not is_ordinary and isinstance(target, torch._ops.HigherOrderOperator)
+
+    def _attribute(self, node: Any) -> Any:
+        self._node, self._row = node, None
+        found = self._found(node)
+        if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
+            return found
+        return self.constant_of(found, str(node.target), "lifted")
+
+    def constant_of(self, tensor: Any, name: str, kind: str) -> Ref | Complex | Wrapper:
+        """Returns a tensor that the program does not write.
+
+        The tensors inside of a tensor subclass become constants when they are read.
+        """
+        if is_wrapper(tensor):
+            return Wrapper(lambda inner: self.constant_of(getattr(tensor, inner), f"{name}.{inner}", kind))
+        code = CODE_OF.get(tensor.dtype)
+        if code is None:
+            if tensor.is_complex():
+                return self.complex_constant(tensor, name, kind)
+            code = dtype_code(tensor.dtype, f"'{name}'")
+        value = self.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
+        return Ref(value, code, tensor.shape, tensor)
+
+    def _foreign(self, node: Any) -> Any:
+        """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
+        target = node.target
+        values = [self.resolved(arg) for arg in node.args]
+        keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
+        name = getattr(target, "__name__", str(target))
+        if self._is_higher_order(target):
+            return self._higher_order(node, name, values, keywords)
+        if all(isinstance(value, bool | int | float) for value in values) and not keywords:
+            return target(*values)
+        for value in values:
+            if type(value) is NoValue:
+                return NoValue(name, value.place)
+        raise self.error(
+            _core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=self.functional_hint()
+        )
+
+
+# Calls whose result shape depends on their first operand only through its shape.
+_CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
+
+
+def _is_small(target: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """False if the result of a call has too many elements to be computed at import.
+
+    A few bytes of a file can ask for any size. Torch finds the sizes without the elements, unless they depend
+    on the elements of constants, which are in the file, or on numbers of repetitions.
+    """
+    if target is torch.ops.aten.repeat_interleave.self_Tensor:
+        x, repeats = positional[0], positional[1]
+        each = repeats.expand(x.shape[positional[2] or 0]) if x.dim() and repeats.dim() == 0 else repeats
+        return bool(each.double().sum() * x.numel() / max(1, each.numel()) <= _MOST_ELEMENTS)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            results = target(*positional, **keywords)
+    except MemoryError:
+        raise
+    except Exception:  # the sizes depend on elements, or the call is wrong, as torch will say
+        return True
+    return all(
+        each.numel() <= _MOST_ELEMENTS for each in tree_leaves(results) if isinstance(each, torch.Tensor)
+    )

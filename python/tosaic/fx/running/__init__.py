@@ -1,0 +1,1 @@
+"""Runs programs with torch, to compare."""
