@@ -2,8 +2,9 @@
 
     python docs/generate.py
 
-docs/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and says in
-which dtypes they run and lower. docs/api.md has the docstrings of what the public modules list.
+docs/reference/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and
+says in which dtypes they run and lower. docs/reference/api.md has the docstrings of what the public modules
+list.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def operators_page() -> str:
     return operators_document(_core.ops())
 
 
-# ---- docs/api.md ----
+# ---- docs/reference/api.md ----
 
 API_MODULES = (
     "tosaic",
@@ -162,8 +163,8 @@ def _paragraphs(text: str) -> str:
 
 
 def main() -> None:
-    (ROOT / "docs" / "operators.md").write_text(operators_page())
-    (ROOT / "docs" / "api.md").write_text(api_page())
+    (ROOT / "docs" / "reference" / "operators.md").write_text(operators_page())
+    (ROOT / "docs" / "reference" / "api.md").write_text(api_page())
 
 
 if __name__ == "__main__":

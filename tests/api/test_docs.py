@@ -17,13 +17,20 @@ from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    """Returns the path of the page in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
 # A block of Python code and, if one follows, the block of text that it prints.
 EXAMPLE = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
 EXAMPLES = [
-    pytest.param(examples, id=page.stem)
+    pytest.param(examples, id=name_of(page))
     for page in PAGES
     if (examples := [match.groups() for match in EXAMPLE.finditer(page.read_text())])
 ]
@@ -36,7 +43,7 @@ graph @forward stage=exported {
   return %y path="out"
 }
 """
-COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "reference" / "cli.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,7 @@ def test_the_example_of_the_readme_is_short() -> None:
 
 
 def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
-    assert (ROOT / "docs" / "operators.md").read_text() == generate.operators_page(), (
+    assert (ROOT / "docs" / "reference" / "operators.md").read_text() == generate.operators_page(), (
         "run python docs/generate.py"
     )
     assert main(["ops", "--markdown"]) == 0
@@ -69,7 +76,7 @@ def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
 
 
 def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
     assert page == generate.api_page(), "run python docs/generate.py"
     for name in generate.API_MODULES:
         module = importlib.import_module(name)
@@ -132,7 +139,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text()):
         found = page.parent / target if target else page
@@ -154,7 +161,7 @@ def missing_sources(text: str) -> list[str]:
 
 
 def test_sources_that_pages_name_exist() -> None:
-    assert {page.name: missing for page in TEXTS if (missing := missing_sources(page.read_text()))} == {}
+    assert {name_of(page): missing for page in TEXTS if (missing := missing_sources(page.read_text()))} == {}
 
 
 def test_a_planted_name_of_no_source_is_found() -> None:

@@ -182,7 +182,7 @@ def _walk(exported: torch.export.ExportedProgram) -> int:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     package = [
         (what, f"{1e3 * result.package[name]:.0f}", f"{result.package[name] / result.package['numpy']:.2f}×")
         for name, what in (

@@ -101,7 +101,7 @@ def _image(lowered: tosaic.Lowered, dtype: str) -> Any:
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,

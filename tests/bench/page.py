@@ -1,4 +1,4 @@
-"""Measures programs alternately, and writes docs/benchmarks.md: a dated section for each benchmark.
+"""Measures programs alternately, and writes docs/measured/benchmarks.md: a dated section for each benchmark.
 
 A section has what was measured last. Of each other machine, it keeps the first table of the last run there.
 """
@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from markdown_table import markdown_table
 from models.results import ROOT, cpu_name
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "measured" / "benchmarks.md"
 ORDER = (
     "lowering",
     "integer_lowering",

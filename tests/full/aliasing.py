@@ -1,11 +1,11 @@
-"""Tries in-place calls around every overload of the operator list, and writes docs/aliasing.md at the end.
+"""Tries in-place calls around every overload of the operator list.
 
     python tests/full/aliasing.py [--count N] [--seed S] [--shard I/N] [--workers W] [--results FOLDER]
                                   [NAME ...]
 
-`tests/operators/aliasing.py` says which programs are drawn. An overload is tried in a process of its own.
-Results are stored in the folder, so an interrupted run continues; shards may share it. A failure is printed
-as the program that reproduces it. Exit code 1 if anything failed.
+Writes docs/measured/aliasing.md at the end. `tests/operators/aliasing.py` says which programs are drawn. An
+overload is tried in a process of its own. Results are stored in the folder, so an interrupted run continues;
+shards may share it. A failure is printed as the program that reproduces it. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from operators.names import overloads
 from operators.running import in_children, quiet
 
 RESULTS = ROOT / "build" / "full" / "aliasing"
-PAGE = ROOT / "docs" / "aliasing.md"
+PAGE = ROOT / "docs" / "measured" / "aliasing.md"
 SOURCES = Path(__file__).resolve().parents[1] / "operators"
 _ALSO = ("torch_operators", "pt2")
 _PATIENCE_SECONDS = 900.0
@@ -44,7 +44,7 @@ _HEAD = """# In-place calls and shared memory
 A program calls one overload on a copy, an input or a buffer, with usual and unusual strides and with sizes of
 0 and 1. Then it writes in place to a result, to the operand, or to the tensor that the operand is a view of:
 as a whole, in part, or through a transposed or reshaped view. It returns all of them. The oracle is
-`ep.module()`, which runs twice. [graph.md](graph.md#in-place-calls) says what the import does.
+`ep.module()`, which runs twice. [graph.md](../internals/graph.md#in-place-calls) says what the import does.
 
 {programs:,} programs around {overloads} of {all} overloads were tried. {equal:,} equal eager, {refused:,} are
 refused by node, and torch cannot run or export {by_torch:,}. {wrong} are wrong.
@@ -95,7 +95,7 @@ def _job(name: str, count: int, seed: int, note: Callable[[str], None]) -> Verdi
 
 
 def page(rows: Sequence[Verdicts]) -> str:
-    """Returns the text of docs/aliasing.md."""
+    """Returns the text of docs/measured/aliasing.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),

@@ -1,4 +1,4 @@
-"""Tests biases beside weights of any magnitude, and writes docs/biases.md.
+"""Tests biases beside weights of any magnitude, and writes docs/measured/biases.md.
 
     python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--all]
 
@@ -38,7 +38,7 @@ from markdown_table import markdown_table
 from models.results import ROOT
 from operators.running import in_children, quiet
 
-PAGE = ROOT / "docs" / "biases.md"
+PAGE = ROOT / "docs" / "measured" / "biases.md"
 _PATIENCE_SECONDS = 1800.0
 _NOT_FOLDED = ("transposed 2d, 2 groups",)  # torch.nn.utils.fuse_conv_bn_weights raises for its groups
 
@@ -65,7 +65,7 @@ torch cannot fold it. The program is lowered to TOSA-1.0+INT+int16.
 - *refused*: the target refuses the call and says why.
 - *largest error*: of the branches without warning or refusal, as a share of the largest number.
 
-[quantize.md](quantize.md#biases) has the rule.
+[quantize_without_torchao.md](../guide/quantize_without_torchao.md#biases) has the rule.
 
 {right} of {total} branches are right; {saturated} biases saturate.
 """
@@ -172,7 +172,7 @@ def _described(x: Any) -> Any:
 
 
 def page(rows: Sequence[Row], missing: int = 0) -> str:
-    """Returns the text of docs/biases.md."""
+    """Returns the text of docs/measured/biases.md."""
     total = sum(each.branches for each in rows)
     head = _HEAD.format(
         date=date.today().isoformat(),

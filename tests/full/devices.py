@@ -1,11 +1,12 @@
-"""Tests int8 networks with the tools of devices (Vela, VGF converter, Vulkan) and writes docs/devices.md.
+"""Tests int8 networks with the tools of devices: Vela, VGF converter, Vulkan.
 
     python tests/full/devices.py [NAME ...]
 
-Each network is quantized by Arm's TOSAQuantizer and lowered to TOSA-1.0+INT with int8 inputs and outputs. The
-converter turns the file into a VGF, which runs on Vulkan; its integers have to equal ours. Vela compiles
-three of the networks for Ethos-U, and these also run on the least and the greatest input. Exit code 1 if an
-element differs, a tool fails, or an output has at most 8 distinct values. Takes half an hour.
+Writes docs/measured/devices.md. Each network is quantized by Arm's TOSAQuantizer and lowered to TOSA-1.0+INT
+with int8 inputs and outputs. The converter turns the file into a VGF, which runs on Vulkan; its integers have
+to equal ours. Vela compiles three of the networks for Ethos-U, and these also run on the least and the
+greatest input. Exit code 1 if an element differs, a tool fails, or an output has at most 8 distinct values.
+Takes half an hour.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from models.zoo import NETWORKS, build
 from tosaic.devices.device_compilers import compile_vgf
 from tosaic.devices.vgf_graph import run_vgf, tool
 
-PAGE = ROOT / "docs" / "devices.md"
+PAGE = ROOT / "docs" / "measured" / "devices.md"
 COMPILED = ("mobilenet_v2", "resnet18", "ds_cnn")
 ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
 _CALIBRATION, _SAMPLES = 4, 2
@@ -128,7 +129,7 @@ def _vela(file: Path, accelerator: str) -> int:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Returns the text of docs/devices.md."""
+    """Returns the text of docs/measured/devices.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         version=tosaic.__version__,

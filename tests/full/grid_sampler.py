@@ -8,7 +8,7 @@ Floats are compared with torch, NaN and infinite positions included. Integers ar
 result, which float64 computes from the numbers that the integers mean: at most one unit apart. The kernel,
 the lowered program and the TOSA reference model have to compute identical integers.
 
-Writes docs/grid_sampler_table.md with the date. Exit code 1 if anything failed.
+Writes docs/measured/grid_sampler_errors.md with the date. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from markdown_table import markdown_table
 from models.results import ROOT
 from tosaic.lowering.reference_model import run_reference_model
 
-PAGE = ROOT / "docs" / "grid_sampler_table.md"
+PAGE = ROOT / "docs" / "measured" / "grid_sampler_errors.md"
 KINDS = ("float", "int8, int16 grid", "int8, int8 grid", "volumes")
 
 

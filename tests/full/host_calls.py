@@ -4,7 +4,7 @@
 
 Each network of tests/models/host_calls.py is exported by recipes of floats, of int8 and of Cortex-M. What a
 target takes is lowered; the rest runs on the host, by tosaic's kernels or by torch. Writes
-docs/host_calls.md. Exit code 1 if an export raises an error, a check fails, or nothing was lowered.
+docs/measured/host_calls.md. Exit code 1 if an export raises an error, a check fails, or nothing was lowered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from models.results import ROOT, in_shard, measured_with, parser_of, recorded
 from models.zoo import one_thread, quiet
 
 RESULTS = ROOT / "build" / "full" / "host_calls"
-PAGE = ROOT / "docs" / "host_calls.md"
+PAGE = ROOT / "docs" / "measured" / "host_calls.md"
 RECIPES = ("tosa-fp16", "tosa-int8", "ethos-u85", "cortex-m")
 _SAMPLES = 6
 _ALSO = ("exporting", "recipes", "partitions", "pte", "torch_operators", "fx")

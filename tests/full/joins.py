@@ -1,9 +1,10 @@
-"""Measures joins of operands with different ranges, and writes docs/joins.md once all cases have results.
+"""Measures joins of operands with different ranges.
 
     python tests/full/joins.py [--shard I/N] [--results FOLDER] [CASE ...]
 
-A case is a network, the ratio of the ranges of its two operands, and whether the image is fixed to bytes, 255
-meaning 1.0. Exit code 1 if a case violates a condition that `violations` states.
+Writes docs/measured/joins.md once all cases have results. A case is a network, the ratio of the ranges of its
+two operands, and whether the image is fixed to bytes, 255 meaning 1.0. Exit code 1 if a case violates a
+condition that `violations` states.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Fixed, Inputs
 
 RESULTS = ROOT / "build" / "full" / "joins"
-PAGE = ROOT / "docs" / "joins.md"
+PAGE = ROOT / "docs" / "measured" / "joins.md"
 SPREADS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
 # What 8 bits of the result leave to the narrower operand bounds the ratio.
 _LEAST_DB = dict(zip(SPREADS, (25.0, 35.0, 35.0, 30.0, 20.0, 10.0), strict=True))
@@ -180,7 +181,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(rows: list[Measured]) -> str:
-    """Returns the text of docs/joins.md."""
+    """Returns the text of docs/measured/joins.md."""
     header = (
         "network",
         "fixed",

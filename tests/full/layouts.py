@@ -1,4 +1,4 @@
-"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/layouts.md.
+"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/measured/layouts.md.
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
@@ -34,7 +34,7 @@ from models.zoo import NETWORKS, build
 from operators.running import in_children, quiet
 
 RESULTS = ROOT / "build" / "full" / "layouts"
-PAGE = ROOT / "docs" / "layouts.md"
+PAGE = ROOT / "docs" / "measured" / "layouts.md"
 SOURCES = Path(__file__).resolve().parents[1] / "layouts"
 CASES = (
     *MODULES,
@@ -122,7 +122,7 @@ def _theirs(r: Beside) -> str:
 
 
 def page(rows: Sequence[Beside]) -> str:
-    """Returns the text of docs/layouts.md."""
+    """Returns the text of docs/measured/layouts.md."""
     from importlib.metadata import version
 
     both = [r for r in rows if not r.theirs]

@@ -1,4 +1,4 @@
-"""Measures attentions by spelling of the mask and by the number that hides; writes docs/masks.md.
+"""Measures attentions by spelling of the mask and by the number that hides; writes docs/measured/masks.md.
 
     python tests/full/masks.py [--shard I/N] [--results FOLDER] [--page] [SPELLING ...]
 
@@ -25,7 +25,7 @@ from masks.networks import SPELLINGS, VALUES, is_defined
 from models.results import ROOT, in_shard, parser_of, recorded, stored
 
 RESULTS = ROOT / "build" / "full" / "masks"
-PAGE = ROOT / "docs" / "masks.md"
+PAGE = ROOT / "docs" / "measured" / "masks.md"
 KINDS = ("constant", "input")
 CONFIGS = {"int8": tosaic.QConfig.int8, "int16x8": tosaic.QConfig.int16x8}
 

@@ -1,10 +1,11 @@
-"""Peaks, proven bounds and planning times of all networks, and challenging instances: docs/memory_planner.md.
+"""Measures peaks, proven bounds and planning times of all networks, and of challenging instances.
 
     python tests/full/memory_planner.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Each network of `models.zoo` is lowered in float and as int8, and the memory of the whole program is planned,
-with the tensors inside the group. Then instances of which the least arena is known are placed. Exit code 1 if
-a plan has a fault or is smaller than its bound. Takes a quarter of an hour.
+Writes docs/measured/memory_planner.md. Each network of `models.zoo` is lowered in float and as int8, and the
+memory of the whole program is planned, with the tensors inside the group. Then instances of which the least
+arena is known are placed. Exit code 1 if a plan has a fault or is smaller than its bound. Takes a quarter of
+an hour.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tosaic import _core
 from tosaic.memory.planner import EFFORT
 
 RESULTS = ROOT / "build" / "full" / "memory_planner"
-PAGE = ROOT / "docs" / "memory_planner.md"
+PAGE = ROOT / "docs" / "measured" / "memory_planner.md"
 FORMS = ("float", "int8")
 _RUNS = 3
 _MOST_MS = 10.0
@@ -43,7 +44,7 @@ _HEAD = """# The memory planner at its bound
 
 *peak*: the planned bytes of the lowered program, with inputs, outputs and the tensors inside. *bound*: no
 arena of these buffers is smaller. *ms*: processor time in which all arenas are placed, the least of three.
-[memory.md](memory.md) explains plans.
+[memory.md](../internals/memory.md) explains plans.
 """
 
 _INSTANCES = """

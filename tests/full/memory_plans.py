@@ -1,4 +1,4 @@
-"""Memory plans of ten networks beside ExecuTorch's greedy plans, and docs/memory_plans.md.
+"""Memory plans of ten networks beside ExecuTorch's greedy plans, and docs/measured/memory_plans.md.
 
     python tests/full/memory_plans.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -33,7 +33,7 @@ from tosaic.executorch import TosaicPartitioner
 from tosaic.pte.file import PteFile
 
 RESULTS = ROOT / "build" / "full" / "memory_plans"
-PAGE = ROOT / "docs" / "memory_plans.md"
+PAGE = ROOT / "docs" / "measured" / "memory_plans.md"
 FORMS = ("int8", "float, denied")
 DENIED = ("relu", "clamp", "hardtanh", "gelu", "silu", "sigmoid", "softmax", "tanh")
 """Operators that the host computes in the second form: those of them that the network has."""

@@ -1,12 +1,13 @@
-"""Quantizes 15 networks with `tosaic.quantize`, and writes docs/quantize_networks.md once all have results.
+"""Quantizes 15 networks with `tosaic.quantize`.
 
     python tests/full/quantize.py [--shard I/N] [--results FOLDER] [--peers] [--page] [NETWORK ...]
 
-The networks are those of tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios
-against float32 on samples that no quantizer has seen. The peers calibrate on the same samples: torchao's flow
-with `tosaic.Quantizer`, and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not
-depend on this project and are stored; `--peers` makes only these. Exit code 1 if a network violates a
-condition that `violations` states.
+Writes docs/measured/networks_without_torchao.md once all have results. The networks are those of
+tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios against float32 on samples
+that no quantizer has seen. The peers calibrate on the same samples: torchao's flow with `tosaic.Quantizer`,
+and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not depend on this project and
+are stored; `--peers` makes only these. Exit code 1 if a network violates a condition that `violations`
+states.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tosaic.annotation import Fixed, Observed, Plan
 from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "quantize"
-PAGE = ROOT / "docs" / "quantize_networks.md"
+PAGE = ROOT / "docs" / "measured" / "networks_without_torchao.md"
 CASES = (*NETWORKS, *MORE)
 CALIBRATION = 16
 _FIRST_UNSEEN, _SAMPLES = 100, 32
@@ -53,10 +54,10 @@ _HEAD = """# Fifteen networks with `tosaic.quantize`
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-`tosaic.quantize` quantizes each network of [quantizer.md](quantizer.md) on our executor, calibrated on
-{calibration} inputs. No network gets options of its own. The columns *quantize*, *Quantizer* and
-*TOSAQuantizer* have the signal-to-noise ratios in dB of programs that are lowered to integers, against
-float32, on {samples} inputs that no quantizer has seen. *Quantizer* is torchao's flow with
+`tosaic.quantize` quantizes each network of [networks_with_torchao.md](networks_with_torchao.md) on our
+executor, calibrated on {calibration} inputs. No network gets options of its own. The columns *quantize*,
+*Quantizer* and *TOSAQuantizer* have the signal-to-noise ratios in dB of programs that are lowered to
+integers, against float32, on {samples} inputs that no quantizer has seen. *Quantizer* is torchao's flow with
 `tosaic.Quantizer`, and *TOSAQuantizer* is torchao's flow with ExecuTorch's quantizer, lowered by us. Both
 peers calibrate on the same inputs. The ratio of `tosaic.quantize` may be at most {near} dB below that of a
 peer. *Differing* counts the elements in which the TOSA reference model differs from our executor, on one
@@ -264,7 +265,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(rows: Sequence[Measured]) -> str:
-    """Returns the text of docs/quantize_networks.md."""
+    """Returns the text of docs/measured/networks_without_torchao.md."""
     head = _HEAD.format(
         **measured_with(),
         calibration=CALIBRATION,

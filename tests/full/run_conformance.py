@@ -1,4 +1,4 @@
-"""Runs the official TOSA conformance suite against tosaic and writes docs/conformance.md.
+"""Runs the official TOSA conformance suite against tosaic and writes docs/measured/conformance.md.
 
     python tests/full/run_conformance.py [--profile int|fp] [--jobs J] [--shard I/N] [--results DIR]
                                          [--operators OP ...] [--limit N --seed S]
@@ -31,7 +31,7 @@ RESULTS = {
     "fp": ROOT / "build" / "full" / "conformance",
     "int": ROOT / "build" / "full" / "conformance_int",
 }
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "measured" / "conformance.md"
 
 
 class Record:
@@ -83,7 +83,7 @@ class Record:
 
 
 def section(profile: Profile, batches: list[Batch], results: Iterable[Result]) -> str:
-    """Returns the profile's part of docs/conformance.md."""
+    """Returns the profile's part of docs/measured/conformance.md."""
     by_operator: dict[str, list[Result]] = {}
     for result in results:
         by_operator.setdefault(result.operator, []).append(result)

@@ -1,11 +1,11 @@
-"""Measures networks in which a value shares a unit with a number far beyond it; writes docs/shared_units.md.
+"""Measures networks in which a value shares a unit with a number far beyond it.
 
     python tests/full/shared_units.py [--start N] [--count N] [--shard I/N] [--results FOLDER] [--page]
 
 `shared_units` generates the networks by seed and says what is compared. Results are stored in the folder, one
-line for each seed, so an interrupted run continues if the code is the same; shards may share the folder. The
-page is written from all results of the folder. Exit code 1 if a number is wrong or lost, or if more than 2 %
-of the programs are refused.
+line for each seed, so an interrupted run continues if the code is the same; shards may share the folder.
+docs/measured/shared_units.md is written from all results of the folder. Exit code 1 if a number is wrong or
+lost, or if more than 2 % of the programs are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shared_units.measure import FLOOR_DB, STATES, Measured, measure
 from shared_units.networks import generate
 
 RESULTS = ROOT / "build" / "full" / "shared_units"
-PAGE = ROOT / "docs" / "shared_units.md"
+PAGE = ROOT / "docs" / "measured" / "shared_units.md"
 SOURCES = Path(__file__).resolve().parents[1] / "shared_units"
 COUNT = 2000
 MOST_REFUSED = 0.02
@@ -92,7 +92,7 @@ def measured(seeds: Sequence[int], results: Path) -> Iterator[Measured]:
 
 
 def page(rows: Sequence[Measured], stale: int) -> str:
-    """Returns the text of docs/shared_units.md."""
+    """Returns the text of docs/measured/shared_units.md."""
     head = _HEAD.format(**measured_with(), programs=len(rows), count=COUNT, floor=FLOOR_DB, stale=stale)
     parts = [head.strip()]
     for title, key in _TABLES.items():

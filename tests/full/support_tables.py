@@ -1,4 +1,4 @@
-"""Holds the limits of Ethos-U and VGF claimants against their tools; writes docs/support_tables.md.
+"""Holds the limits of Ethos-U and VGF claimants against their tools; writes docs/measured/support_tables.md.
 
     python tests/full/support_tables.py [--shard I/N] [--results FOLDER] [CASE ...]
 
@@ -30,7 +30,7 @@ from partitions.device_cases import CASES, DeviceCase, exported
 from tosaic.devices.vgf_graph import tool
 
 RESULTS = ROOT / "build" / "full" / "support_tables"
-PAGE = ROOT / "docs" / "support_tables.md"
+PAGE = ROOT / "docs" / "measured" / "support_tables.md"
 SOURCES = Path(__file__).resolve().parents[1] / "partitions"
 DEVICES = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256", "vgf")
 _CONVERTS = ("quantize", "dequantize")
@@ -132,7 +132,7 @@ def tried(case: DeviceCase, results: Path) -> Tried:
 
 
 def page(results: Sequence[Tried]) -> str:
-    """Returns the text of docs/support_tables.md."""
+    """Returns the text of docs/measured/support_tables.md."""
     from importlib.metadata import version
 
     text = _HEAD.format(

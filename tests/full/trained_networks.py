@@ -1,9 +1,10 @@
-"""Measures the accuracy of trained networks after quantization, and writes docs/trained_networks.md.
+"""Measures the accuracy of trained networks after quantization.
 
     python tests/full/trained_networks.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
-The networks are those of `models.trained`. Results are stored in the folder, so an interrupted run continues.
-Exit code 1 if an accuracy is below what `faults` demands.
+Writes docs/measured/trained_networks_with_torchao.md. The networks are those of `models.trained`. Results are
+stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what `faults`
+demands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from torchao.quantization.pt2e import disable_observer, move_exported_model_to_e
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
 RESULTS = ROOT / "build" / "full" / "trained_networks"
-PAGE = ROOT / "docs" / "trained_networks.md"
+PAGE = ROOT / "docs" / "measured" / "trained_networks_with_torchao.md"
 OTHERS = {"arm": "Arm's TOSAQuantizer", "xnnpack": "XNNPACK quantizer"}
 QAT_TASKS = ("digits_cnn",)
 QAT_EPOCHS = 6

@@ -1,4 +1,4 @@
-"""Wraps six partitioners of ExecuTorch on five networks, and writes docs/wrapped_partitioners.md.
+"""Wraps six partitioners of ExecuTorch on five networks, and writes docs/measured/wrapped_partitioners.md.
 
     python tests/full/wrapped_partitioners.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -50,7 +50,7 @@ from tosaic.executorch import wrap_partitioner
 
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "unet", "deit_tiny_small")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"
-PAGE = ROOT / "docs" / "wrapped_partitioners.md"
+PAGE = ROOT / "docs" / "measured" / "wrapped_partitioners.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DB = 20.0  # of a quantized program against another arithmetic of the same integers
 _LOSS_DB = 1.0
@@ -65,13 +65,13 @@ _HEAD = """# Wrapped partitioners
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 Six partitioners of ExecuTorch, wrapped by `tosaic.executorch.wrap_partitioner`
-([wrapping.md](wrapping.md)), on five networks in int8 (`tosa-fp`: in float). `deit_tiny_small` is DeiT at
-the size of the fast tests: three int8 lowerings of the full size take Arm's passes more than a quarter of an
-hour. *alone*: delegates of the partitioner itself. *boundary*: delegates with the quantize node of the input
-and the dequantize node of the output outside. These nodes are outside and no other node at a boundary moved;
-`extract_io_quant` and ExecuTorch's `extract_io_quant_params` agree. *host*: delegates if the host operator
-stays outside, too: the operator of which the partitioner takes the fewest calls. *floats*: float tensors that
-enter or leave delegates of these two programs.
+([executorch_partitioners.md](../guide/executorch_partitioners.md)), on five networks in int8 (`tosa-fp`: in
+float). `deit_tiny_small` is DeiT at the size of the fast tests: three int8 lowerings of the full size take
+Arm's passes more than a quarter of an hour. *alone*: delegates of the partitioner itself. *boundary*:
+delegates with the quantize node of the input and the dequantize node of the output outside. These nodes are
+outside and no other node at a boundary moved; `extract_io_quant` and ExecuTorch's `extract_io_quant_params`
+agree. *host*: delegates if the host operator stays outside, too: the operator of which the partitioner takes
+the fewest calls. *floats*: float tensors that enter or leave delegates of these two programs.
 
 Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm's emulation layers over
 Mesa's software driver, XNNPACK's with ExecuTorch's runtime. What Vela makes for Ethos-U does not run here. In
@@ -314,7 +314,7 @@ QUANTIZERS["tosaic for arm"] = lambda: tosaic.Quantizer(compatible_with="arm")
 
 
 def page(rows: Sequence[Measured]) -> str:
-    """Returns the text of docs/wrapped_partitioners.md."""
+    """Returns the text of docs/measured/wrapped_partitioners.md."""
     head = _HEAD.format(least=_LEAST_DB, least_float=_LEAST_FLOAT_DB, **measured_with())
     header = (
         "network", "partitioner", "host operator", "alone", "boundary", "host", "floats", "differing",
@@ -350,7 +350,7 @@ def measured(name: str, kind: str, results: Path = RESULTS) -> Measured:
 
 
 def write_page(results: Path = RESULTS) -> bool:
-    """Writes docs/wrapped_partitioners.md, once everything is measured."""
+    """Writes docs/measured/wrapped_partitioners.md, once everything is measured."""
     known = [stored(results, f"{name}-{kind}") for name in NETWORKS for kind in PARTITIONERS]
     if not all(known):
         return False

@@ -428,7 +428,7 @@ def _add_passes(command: argparse.ArgumentParser) -> None:
 
 
 def _add_ops(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="as the page docs/operators.md")
+    command.add_argument("--markdown", action="store_true", help="as the page docs/reference/operators.md")
 
 
 def _add_demo(command: argparse.ArgumentParser) -> None:
