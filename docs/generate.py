@@ -13,6 +13,7 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +21,9 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from markdown_page import wrapped  # noqa: E402
 
 
 def operators_page() -> str:
@@ -57,7 +61,7 @@ def api_page() -> str:
         lines += [f"## {name}", "", _paragraphs(inspect.getdoc(module) or "").partition("\n\n")[0], ""]
         for public in module.__all__:
             lines += _entry(module, public)
-    return "\n".join(lines).rstrip() + "\n"
+    return wrapped("\n".join(lines).rstrip() + "\n")
 
 
 def _entry(module: ModuleType, name: str) -> Iterator[str]:

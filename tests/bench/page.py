@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from markdown_page import wrapped
 from markdown_table import markdown_table
 from models.results import ROOT, cpu_name
 
@@ -137,7 +138,7 @@ class Section:
     def publish(self) -> int:
         """Prints the section, puts it into the page and returns the exit code."""
         stamp = f"{date.today().isoformat()}; {cpu_name()}; {self.conditions or _torch_and_threads()}."
-        body = f"## {self.title}\n\n{stamp}\n\n{self.text}\n"
+        body = f"## {self.title}\n\n{stamp}\n\n{wrapped(self.text)}\n"
         print(f"{body}\n{'ok' if self.ok else 'MISSED'}")
         kept = _sections()
         kept[self.key] = body + "".join(_elsewhere(kept.get(self.key, "")))

@@ -21,6 +21,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
@@ -57,8 +58,8 @@ _HEAD = """# Accuracy tools and mixes of precisions
 {date}; {cpu}; tosaic {version}.
 
 Networks of [networks_with_torchao.md](networks_with_torchao.md), with random weights, quantized by
-`tosaic.quantize` on {calibration} inputs. The signal-to-noise ratios are those of the quantized program
-against float32, in dB, on {samples} inputs that neither the quantizer nor the tool has seen.
+`tosaic.quantize` on {calibration} inputs. The signal-to-noise ratios compare the quantized program with
+float32, in dB, on {samples} inputs that neither the quantizer nor the tool has seen.
 
 {tools}
 
@@ -217,7 +218,7 @@ def main() -> int:
         print(result["case"], result["numbers"], flush=True)
     results = {case: found for case in names if (found := stored(args.results, case))}
     if len(results) == len(names):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     wrong = [fault for result in results.values() for fault in faults(result)]
     print("\n".join(wrong) or "every case holds")
     return bool(wrong)

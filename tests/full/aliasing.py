@@ -22,6 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.aliasing import RELATIVES, Verdicts, try_programs
@@ -49,7 +50,7 @@ as a whole, in part, or through a transposed or reshaped view. It returns all of
 {programs:,} programs around {overloads} of {all} overloads were tried. {equal:,} equal eager, {refused:,} are
 refused by node, and torch cannot run or export {by_torch:,}. {wrong} are wrong.
 
-- *equal*: results, inputs after the call and buffers are those of eager, also in the second run.
+- *equal*: results, inputs after the call and buffers equal those of eager, also in the second run.
 - *refused*: by an error that names the node; *decomposed*: those among them whose error says that
   `ep.run_decompositions()` keeps the numbers. It does, and the decomposed programs are imported and equal.
 - *asks torch*: programs among the equal ones that the reader of `.pt2` files hands over to torch's loader
@@ -163,7 +164,7 @@ def main() -> int:
     same = {"count": options.count, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
     if all(stored(options.results, file_name(name), SOURCES, _ALSO) for name in _all_names()):
-        PAGE.write_text(page(list(tried(_all_names(), workers=options.workers, **same).values())))
+        write_markdown(PAGE, page(list(tried(_all_names(), workers=options.workers, **same).values())))
     return 1 if any(r.failures for r in rows.values()) else 0
 
 

@@ -24,6 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.delegates import delegates_of, lower_with_executorch
 from models.integers import signal_to_noise
@@ -206,7 +207,7 @@ def main() -> int:
             print(f"    {line}", flush=True)
     known = [stored(options.results, name) for name in NETWORKS]
     if all(known):
-        PAGE.write_text(page([Measured(**m) for m in known if m]))
+        write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return 1 if broken else 0
 
 

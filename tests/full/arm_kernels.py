@@ -28,6 +28,7 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT
 
@@ -264,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for problem in problems:
         print(problem)
     if not options.files:
-        PAGE.write_text(page(runs))
+        write_markdown(PAGE, page(runs))
     return 1 if problems else 0
 
 

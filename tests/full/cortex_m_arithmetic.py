@@ -29,6 +29,7 @@ from cortex_m import recorded
 from cortex_m.checking import compared
 from cortex_m.kernels import Kernels
 from cortex_m.programs import PROGRAMS
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.running import in_children, quiet
 
@@ -221,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = sum(len(r.failures) for r in found)
     print(f"{sum(r.elements for r in found):,} elements of {len(found)} operators, {failed} failed programs")
     if len(names) == len(PROGRAMS):
-        PAGE.write_text(page(found, revision))
+        write_markdown(PAGE, page(found, revision))
     return 1 if failed else 0
 
 

@@ -16,6 +16,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cortex_m.networks import CLAIMANTS, Checked, checked
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 
@@ -87,7 +88,7 @@ def page(rows: list[Checked]) -> str:
 
 def write_page(results: Path = RESULTS) -> None:
     """Writes docs/measured/cortex_m_networks.md; measures what has no stored result."""
-    PAGE.write_text(page([measured(name, results) for name in CASES]))
+    write_markdown(PAGE, page([measured(name, results) for name in CASES]))
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.host_calls import NETWORKS, HostCalls, samples_of
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded
@@ -172,7 +173,7 @@ def main() -> int:
             wrong += bad
             print(network, recipe, "; ".join(bad) or "ok", flush=True)
     if not options.names and options.shard == (1, 1):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     print(f"{len(results)} exports, {len(wrong)} failed")
     return 1 if wrong else 0
 

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -52,9 +53,9 @@ the concatenation weighs both operands alike. *fixed*: a rule fixes the image to
 
 *quantize*, *Quantizer* and *arm* are signal-to-noise ratios in dB of the lowered int8 program against
 float32, on images that were not calibrated on: by `tosaic.quantize`, and by torchao with `tosaic.Quantizer()`
-and with `compatible_with="arm"`, where all operands have one scale. *rescales* are those of `tosaic.quantize`
-and of Arm's plan in the lowered programs. *fewest* is the least number of integers of the result that an
-operand uses, if the report names it.
+and with `compatible_with="arm"`, where all operands have one scale. *rescales* counts the rescales of
+`tosaic.quantize` and of Arm's plan in the lowered programs. *fewest* is the least number of integers of the
+result that an operand uses, if the report names it.
 """
 
 
@@ -216,7 +217,7 @@ def main() -> int:
             print(f"    {line}", flush=True)
     known = [stored(options.results, case) for case in CASES]
     if all(known):
-        PAGE.write_text(page([Measured(**m) for m in known if m]))
+        write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return 1 if broken else 0
 
 

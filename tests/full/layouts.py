@@ -27,6 +27,7 @@ from layouts.beside import Beside, beside
 from layouts.modules import MODULES, Sized, example
 from layouts.view_programs import VIEW_PROGRAMS, view_program
 from layouts.vision_transformers import VISION_TRANSFORMERS, vision_transformer
+from markdown_page import write_markdown
 from models.integers import convert
 from models.quantize import converted
 from models.results import ROOT, store, stored
@@ -158,11 +159,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet()
     if options.page:
         known = [stored(options.results, _file(case), SOURCES) for case in CASES]
-        PAGE.write_text(page([Beside(**each) for each in known if each is not None]))
+        write_markdown(PAGE, page([Beside(**each) for each in known if each is not None]))
         return 0
     rows = measured(options.names, workers=options.workers, results=options.results)
     if list(options.names) == list(CASES):
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
     broken = [(r.name, r.violations) for r in rows if r.violations]
     for name, violations in broken:
         print(f"{name}: {'; '.join(violations)}")

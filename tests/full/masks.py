@@ -19,6 +19,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from masks.measure import DOORS, FLOOR_DB, of_bools, of_spelling
 from masks.networks import SPELLINGS, VALUES, is_defined
@@ -149,7 +150,7 @@ def main() -> int:
     bools = recorded(args.results, "bools", _bools)["cells"]
     results = {it: found for it in SPELLINGS if (found := stored(args.results, _key(it)))}
     if len(results) == len(SPELLINGS):
-        PAGE.write_text(page(results, bools))
+        write_markdown(PAGE, page(results, bools))
     wrong = faults(results, bools)
     print("\n".join(wrong) or "every cell holds")
     return bool(wrong)

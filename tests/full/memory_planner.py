@@ -22,6 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from memory.instances import Instance, challenging
 from models.quantize import converted_with
@@ -53,7 +54,7 @@ _INSTANCES = """
 An arena of 1 MiB is cut into buffers, so 1,048,576 bytes is the least arena (`tests/memory/instances.py`).
 With *kept 1.0*, nothing of it is free at any step; with *kept 0.9*, a tenth of the buffers was taken away.
 *session*: with the effort of sessions, 10 million units of about a nanosecond; *plan*: with that of
-`plan_memory`, 400 million. The columns behind them have the bytes above the bound, and processor time.
+`plan_memory`, 400 million. The columns after them have the bytes above the bound, and processor time.
 """
 
 
@@ -205,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             key = made.name.replace(" ", "_")
             results.append(recorded(options.results, key, lambda m=made: place_instance(m)))
             print(results[-1], flush=True)
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     wrong = violations(results)
     print(*wrong, sep="\n")
     return 1 if wrong else 0

@@ -16,6 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.measure import Error, Measurement, measure, violations
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -140,7 +141,7 @@ def _max_table(rows: list[Measurement]) -> str:
 
 def write_page(results: Path = RESULTS) -> None:
     """Writes docs/measured/float_networks.md; measures networks that have no stored result."""
-    PAGE.write_text(page([measured(name, results) for name in NETWORKS]))
+    write_markdown(PAGE, page([measured(name, results) for name in NETWORKS]))
 
 
 def main() -> int:

@@ -23,6 +23,7 @@ import torch
 import tosaic
 from layers.measuring import Measured, classes, functions, measure
 from layers.table import NO_LAYERS, OUT_OF_REACH
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT
 from operators.running import in_children, quiet
@@ -115,7 +116,7 @@ def main() -> int:
             print(f"{m.name}: {m.reached} {m.reason}")
     print(f"{_agreed(every)} of {len(every)} agree")
     if not wanted:
-        PAGE.write_text(page(modules, of_functions))
+        write_markdown(PAGE, page(modules, of_functions))
     return 0 if _agreed(every) >= LEAST_SHARE * len(every) else 1
 
 

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.names import overloads
@@ -164,7 +165,7 @@ def main() -> int:
     same = {"examples": options.examples, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
     if all(stored(options.results, file_name(name), SOURCES) for name in overloads()):
-        PAGE.write_text(page(list(tried(list(overloads()), workers=options.workers, **same).values())))
+        write_markdown(PAGE, page(list(tried(list(overloads()), workers=options.workers, **same).values())))
     return 1 if any(r.failures for r in rows.values()) else 0
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 import tosaic
 from full.quantized_networks import programs
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models import quantize
 from models.integers import convert, signal_to_noise
@@ -260,7 +261,7 @@ def main() -> int:
     if all(known.values()):
         arms = {name: Times(**found) for name in CASES if (found := stored(options.results, f"{name}.arm"))}
         ratios = {name: arm_db(name, options.results) for name in CASES}
-        PAGE.write_text(page([Measured(**m) for m in known.values() if m], ratios, arms))
+        write_markdown(PAGE, page([Measured(**m) for m in known.values() if m], ratios, arms))
     return 1 if broken else 0
 
 

@@ -24,6 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.quantize import converted
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -189,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = wrong or bool(violations(found))
     every = [stored(options.results, f"{name} {form}", also=_PACKAGES) for name in NAMES for form in FORMS]
     if any(every):
-        PAGE.write_text(page([Measured(**each) for each in every if each]))
+        write_markdown(PAGE, page([Measured(**each) for each in every if each]))
     return int(wrong)
 
 

@@ -29,6 +29,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.quantize import converted
@@ -347,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = wrong or bool(violations(found))
     every = [stored(options.results, f"{name} {flow}", also=_PACKAGES) for name in NETWORKS for flow in FLOWS]
     if any(every):
-        PAGE.write_text(page([Measured(**each) for each in every if each]))
+        write_markdown(PAGE, page([Measured(**each) for each in every if each]))
     return int(wrong)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, measured_with
 from operators.running import in_children
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     print(f"{sum(map(_is_right, found.values()))} of {len(options.overloads)} overloads agree with torch")
     if not wrong and set(found) == set(ROWS):
-        PAGE.write_text(page(found, options.calls))
+        write_markdown(PAGE, page(found, options.calls))
     return int(wrong)
 
 

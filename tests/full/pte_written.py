@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import tosaic
 from executorch.runtime import Runtime
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.by_claimant import measure_all
 from models.quantize import converted
@@ -55,7 +56,7 @@ same order, with the same inputs and outputs; *computing*: that is so without th
 a dim order. *conversions*: the number of these calls, and of the transpositions inside the payloads, in our
 file and in theirs. *same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because
 an axis of extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the
-output of `tosaic.load_pte(...).run` that are not those of the lowered program. *Vulkan*: the same for VGF
+output of `tosaic.load_pte(...).run` that differ from the lowered program's. *Vulkan*: the same for VGF
 payloads on Vulkan. ExecuTorch's runtime loads every file. *s*: one run of each way, with this machine's load.
 """
 
@@ -243,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made=Measured,
         measure=measure,
         violations=violations,
-        write=lambda every: PAGE.write_text(page(every)),
+        write=lambda every: write_markdown(PAGE, page(every)),
     )
 
 

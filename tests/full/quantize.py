@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import tosaic
 from full.quantized_networks import programs
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import NotConverted, convert, signal_to_noise
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -72,8 +73,8 @@ _SENSITIVE = """## How exact these ratios are
 other kernels, whose results differ in the last bits, so that a few numbers are in other bins of a histogram.
 To see what such differences do, each scale of an activation is multiplied by 1 + {shaken:g} r with a random
 normal r, {seeds} times. *Shaken* is the range of the ratios, and *to itself* the least ratio between the
-outputs of a shaken program and those of the program itself. *To Quantizer* is the ratio between the outputs
-of both flows.
+outputs of a shaken program and the outputs of the program itself. *To Quantizer* is the ratio between the
+outputs of both flows.
 """
 
 
@@ -359,7 +360,7 @@ def main() -> int:
     known = {name: stored(options.results, name) for name in CASES}
     if all(known.values()):
         rows = [of_record(m) for m in known.values() if m]
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
         broken = sum(len(violations(m)) for m in rows)
     return 1 if broken else 0
 

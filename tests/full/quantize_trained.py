@@ -25,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
@@ -207,7 +208,7 @@ def main() -> int:
         wrong += faults(result)
     results = [found for name in TASKS if (found := stored(args.results, name))]
     if len(results) == len(TASKS):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
         wrong = [fault for result in results for fault in faults(result)]
     print("\n".join(wrong) or "no accuracy is below what it has to be")
     return bool(wrong)

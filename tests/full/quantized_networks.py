@@ -26,6 +26,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models import quantize, zoo
 from models.integers import (
@@ -52,7 +53,7 @@ _HEAD = """# Ten quantized networks, from q/dq graphs to the TOSA reference mode
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-The networks are those of [float_networks.md](float_networks.md). Torchao's PT2E flow quantizes each of them
+[float_networks.md](float_networks.md) describes the networks. Torchao's PT2E flow quantizes each of them
 with ExecuTorch's XNNPACK quantizer, Arm's TOSAQuantizer and the Cortex-M quantizer. Every network runs on ten
 inputs: eight that the quantizer has not seen, one below the range that it has seen, and one above that range
 (for token numbers, the smallest and the largest that it has seen).
@@ -206,7 +207,7 @@ def _left_list(rows: list[Quantized]) -> str:
 def write_page(results: Path = RESULTS) -> None:
     """Writes docs/measured/integer_networks.md; measures cases that have no stored result."""
     rows = [measured(case, results) for case in CASES]
-    PAGE.write_text(page(rows, {name: arm_of(name, results) for name in NETWORKS}))
+    write_markdown(PAGE, page(rows, {name: arm_of(name, results) for name in NETWORKS}))
 
 
 def write_page_of_known(results: Path) -> None:
@@ -215,7 +216,7 @@ def write_page_of_known(results: Path) -> None:
     rows = [measured(case, results) for case in known]
     arms = {m.network: arm_of(m.network, results) for m in rows if m.quantizer == "arm"}
     others = ", ".join(case for case in CASES if case not in known)
-    PAGE.write_text(page(rows, arms) + (f"\nNot measured yet: {others}.\n" if others else ""))
+    write_markdown(PAGE, page(rows, arms) + (f"\nNot measured yet: {others}.\n" if others else ""))
 
 
 def main() -> int:

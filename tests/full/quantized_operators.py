@@ -23,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.integers import MOST_LSB, check_integers
 from operators.running import first_examples, in_children, quiet
@@ -186,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = tried(names, bits, examples=options.examples, workers=options.workers, results=options.results)
     print(f"{sum(r.agreed for r in found)} agreed, {sum(len(r.failures) for r in found)} failed")
     if len(names) == len(ROWS) and len(bits) == len(BITS):
-        PAGE.write_text(page(found))
+        write_markdown(PAGE, page(found))
     return 1 if any(r.failures for r in found) else 0
 
 

@@ -25,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, fingerprint, in_shard, measured_with, parser_of
 from operators.running import in_children, quiet
@@ -218,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = sum(bool(row.failures) for row in rows)
     print(f"{len(rows)} modules, {failed} failed, {len(without_need(rows))} refused without need")
     if rows and options.shard[1] == 1:
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
     return 1 if failed else 0
 
 

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import numpy as np
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded
 from models.trained import TASKS, Trained, accuracy, digits_epoch, train
@@ -234,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown = {key: value for key, value in result.items() if key not in ("files", "missing", "failed")}
         print(*wrong or [shown], sep="\n", flush=True)
     if len(chosen) == len(cases()):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     return 1 if failed else 0
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, fingerprint, in_shard, measured_with, parser_of
 from shared_units.measure import FLOOR_DB, STATES, Measured, measure
@@ -43,8 +44,8 @@ _HEAD = """# Numbers that share a unit
 {programs:,} of {count:,} small networks: a front, a place where a number meets its result, and what reads
 both. The number is a constant or an input, of magnitudes from 1e-30 to the largest float, and of both signs.
 Each network is quantized with `tosaic.quantize` on 12 inputs, lowered to TOSA-1.0+INT, and measured on 2
-others. Outputs beyond those of the 12 saturate in every quantized program, so all are compared as if they
-saturated there.
+others. Outputs beyond the outputs of the 12 saturate in every quantized program, so all are compared as if
+they saturated there.
 
 - *ok*: the lowered program is at most {floor:.0f} dB worse than the quantized one, and that at most
   {floor:.0f} dB worse than the reference. The reference is the same network, quantized with the number of
@@ -177,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{len(rows)} programs: " + ", ".join(f"{counts[state]} {state}" for state in STATES))
     if rows and options.shard[1] == 1:
         build = fingerprint(SOURCES)
-        PAGE.write_text(page(rows, sum(made_by != build for made_by, _ in found.values())))
+        write_markdown(PAGE, page(rows, sum(made_by != build for made_by, _ in found.values())))
     faults = sum(counts[state] for state in STATES[3:])
     return int(bool(faults) or counts["refused"] > MOST_REFUSED * len(rows))
 

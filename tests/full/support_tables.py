@@ -25,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from partitions.device_cases import CASES, DeviceCase, exported
 from tosaic.devices.vgf_graph import tool
@@ -172,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = sum(outcome.kind == "wrong" for each in results for outcome in each.outcomes)
     print(f"{len(results)} programs, {wrong} wrong verdicts")
     if len(names) == len(_BY_NAME):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     return 1 if wrong else 0
 
 

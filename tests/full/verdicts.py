@@ -27,6 +27,7 @@ from full.quantized_networks import RESULTS as CONVERTED
 from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -170,7 +171,7 @@ def main() -> int:
             flush=True,
         )
     if all(stored(options.results, case) for case in CASES):
-        PAGE.write_text(page({case: measured(case, options.results) for case in CASES}))
+        write_markdown(PAGE, page({case: measured(case, options.results) for case in CASES}))
     return 1 if broken else 0
 
 

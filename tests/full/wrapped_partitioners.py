@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import tosaic
 from executorch.exir.passes.quantize_io_pass import extract_io_quant_params
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.delegates import WithDelegates, run_file
 from models.integers import signal_to_noise
@@ -77,9 +78,9 @@ Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm
 Mesa's software driver, XNNPACK's with ExecuTorch's runtime. What Vela makes for Ethos-U does not run here. In
 its place runs the TOSA file that ExecuTorch's Ethos-U backend gives to Vela, on tosaic's executor: Vela's own
 work is not covered. *differing*: elements of the output in which *boundary* differs from *alone*.
-The ratios in dB compare the outputs with those of the quantized program in torch; at least {least:.0f} dB are
-required, and {least_float:.0f} of floats. *damaged*: the ratio of the last program if the largest constant of
-each payload (VGF: the second half of its constants) has other numbers.
+The ratios in dB compare the outputs with the outputs of the quantized program in torch; at least {least:.0f}
+dB are required, and {least_float:.0f} of floats. *damaged*: the ratio of the last program if the largest
+constant of each payload (VGF: the second half of its constants) has other numbers.
 """
 
 _LOST = """## ReLUs that ExecuTorch loses
@@ -354,7 +355,7 @@ def write_page(results: Path = RESULTS) -> bool:
     known = [stored(results, f"{name}-{kind}") for name in NETWORKS for kind in PARTITIONERS]
     if not all(known):
         return False
-    PAGE.write_text(page([Measured(**m) for m in known if m]))
+    write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return True
 
 
