@@ -167,3 +167,53 @@ def test_sources_that_pages_name_exist() -> None:
 def test_a_planted_name_of_no_source_is_found() -> None:
     planted = "`quant/graph_calls.h`, `quant/no_such_file.h` and `fx/nowhere.py`"
     assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py"]
+
+
+def links_of(page: Path) -> list[Path]:
+    """Returns the files that a page links to."""
+    return [(page.parent / target).resolve() for target, _ in LINK.findall(page.read_text()) if target]
+
+
+def test_each_page_can_be_reached_from_the_index() -> None:
+    reached, ahead = set(), [ROOT / "docs" / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            ahead += links_of(page)
+    assert [name_of(page) for page in PAGES if page not in reached and page != README] == []
+
+
+def test_the_readme_leads_to_the_index_and_ends_in_eight_links() -> None:
+    last = README.read_text().rpartition("\n## ")[2]
+    assert len(LINK.findall(last)) == 8
+    assert ROOT / "docs" / "index.md" in links_of(README)
+
+
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+
+
+def words_of_the_glossary() -> dict[str, str]:
+    """Returns the text of each word."""
+    entries = GLOSSARY.read_text().split("\n### ")[1:]
+    return {word: " ".join(text.split()) for word, _, text in (entry.partition("\n") for entry in entries)}
+
+
+def test_the_glossary_is_sorted_and_has_a_sentence_for_each_word() -> None:
+    words = words_of_the_glossary()
+    assert list(words) == sorted(words, key=str.lower)
+    for word, text in words.items():
+        assert re.fullmatch(r"[A-Z`\[].*[^.]\.", text), word
+        assert not re.search(r"[a-z]\. [A-Z]", text), f"{word} has several sentences"
+
+
+def test_each_word_of_the_glossary_is_linked_from_a_page_that_uses_it() -> None:
+    linked = {
+        anchor
+        for page in PAGES
+        if page != GLOSSARY
+        for target, anchor in LINK.findall(page.read_text())
+        if target and (page.parent / target).resolve() == GLOSSARY
+    }
+    anchors_of_words = {word.lower().replace(" ", "-") for word in words_of_the_glossary()}
+    assert anchors_of_words - linked == set()
