@@ -149,7 +149,10 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None
 
 # A source that a text names with its folder, such as `quant/graph_calls.h`: the end of a path.
 SOURCE = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)+\.(?:py|pyi|cpp|h|md|toml))`")
-TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+# A file or folder that a text names by its path in the repository, such as `tests/full`.
+PATH = re.compile(r"`((?:cpp|python|bindings|tests|docs|notebooks|cmake)/[\w./-]*)`")
+PAGE_PATH = re.compile(r"\bdocs/(?:[\w-]+/)*[\w-]+\.(?:md|svg|py)\b")
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "tests" / "README.md"]
 
 
 def missing_sources(text: str) -> list[str]:
@@ -157,7 +160,10 @@ def missing_sources(text: str) -> list[str]:
     folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
     files = [path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts]
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in files}
-    return [name for name in SOURCE.findall(text) if not any(each.endswith(f"/{name}") for each in known)]
+    sources = [name for name in SOURCE.findall(text) if not any(each.endswith(f"/{name}") for each in known)]
+    return sources + [
+        path for path in PATH.findall(text) if path not in sources and not (ROOT / path).exists()
+    ]
 
 
 def test_sources_that_pages_name_exist() -> None:
@@ -165,8 +171,22 @@ def test_sources_that_pages_name_exist() -> None:
 
 
 def test_a_planted_name_of_no_source_is_found() -> None:
-    planted = "`quant/graph_calls.h`, `quant/no_such_file.h` and `fx/nowhere.py`"
-    assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py"]
+    planted = "`quant/graph_calls.h`, `quant/no_such_file.h`, `fx/nowhere.py`, `tests/full` and `tests/empty`"
+    assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py", "tests/empty"]
+
+
+def test_pages_that_sources_and_notebooks_name_exist() -> None:
+    folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
+    sources = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in (".py", ".cpp", ".h", ".def", ".ipynb") and path != Path(__file__)
+    ]
+    assert len(sources) > 500
+    named = {(path, page) for path in sources for page in PAGE_PATH.findall(path.read_text())}
+    assert [(name_of(path), page) for path, page in named if not (ROOT / page).exists()] == []
+    assert not (ROOT / PAGE_PATH.findall("as docs/guide/nowhere.md says")[0]).exists()
 
 
 def links_of(page: Path) -> list[Path]:
@@ -217,3 +237,27 @@ def test_each_word_of_the_glossary_is_linked_from_a_page_that_uses_it() -> None:
     }
     anchors_of_words = {word.lower().replace(" ", "-") for word in words_of_the_glossary()}
     assert anchors_of_words - linked == set()
+
+
+def passes_by_section() -> dict[str, list[str]]:
+    """Returns the passes of the longest default pipeline, by section."""
+    found: dict[str, list[str]] = {}
+    for step in tosaic.Pipeline.default("TOSA-1.0+INT"):
+        section, name = step.id.split("/")
+        found.setdefault(section, []).append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "row"),
+    [
+        ("internals/architecture.md", r"│  {section} +([a-z, -]+?)(?: +\(profile INT\))?$"),
+        ("reference/cli.md", r"\| {section} \| (.*) \|$"),
+    ],
+    ids=["picture", "table"],
+)
+def test_lists_of_passes_by_section_are_the_pipeline(page: str, row: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    expected = passes_by_section()
+    found = {section: re.findall(row.format(section=section), text, re.MULTILINE) for section in expected}
+    assert found == {section: [", ".join(names)] for section, names in expected.items()}
