@@ -261,3 +261,18 @@ def test_lists_of_passes_by_section_are_the_pipeline(page: str, row: str) -> Non
     expected = passes_by_section()
     found = {section: re.findall(row.format(section=section), text, re.MULTILINE) for section in expected}
     assert found == {section: [", ".join(names)] for section, names in expected.items()}
+
+
+def test_the_versions_of_the_readme_are_the_pinned_ones() -> None:
+    pins = dict(re.findall(r"^([\w-]+)==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    (least,) = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", README.read_text(), re.MULTILINE)
+    supported = {name.strip(): text.strip() for name, text in rows}
+
+    def of(package: str) -> str:
+        return ".".join(pins[package].split(".")[:2])
+
+    assert supported["Python"] == f"{least} and later"
+    assert supported["torch, torchao"] == f"{of('torch')}, {of('torchao')}"
+    assert supported["ExecuTorch"] == of("executorch")
+    assert supported["TOSA"] == f"1.0, by the tools of {of('tosa-tools')}"
