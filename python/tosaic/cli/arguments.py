@@ -353,7 +353,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--memory",
         action="store_true",
-        help="the memory that it runs in; of a .pte file, its plan beside tosaic's",
+        help="the memory that it runs in; of a .pte file, its plan next to tosaic's",
     )
     _add_csv(command)
     command.add_argument(
