@@ -126,7 +126,7 @@ void bind_claimants(py::module_& m) {
   m.def(
       "claimant", [](const std::string& name) { return to_dict(claimant::claimant(name)); }, py::arg("name"),
       "The fields of a claimant by name.");
-  m.def("claimant_names", &claimant::claimant_names, "The names of claimants other than TOSA's targets.");
+  m.def("claimant_names", &claimant::claimant_names, "The names of claimants besides TOSA's targets.");
   m.def("verdicts", &verdicts, py::arg("graph").none(false), py::arg("claimant"),
         py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
