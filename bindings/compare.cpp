@@ -186,7 +186,7 @@ void bind_compare(py::module_& m) {
       py::arg("left_out") = std::set<std::string>(), py::arg("models") = py::list(),
       "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
       "origin. Overrides are b's; "
-      "`models` are b's, as those of a Session; overrides of a are `override_nodes_a` and `override_ops_a`, "
+      "`models` are b's, as in a Session; overrides of a are `override_nodes_a` and `override_ops_a`, "
       "None: of operators as b's. `traces`, as "
       "compare_traces() takes them, stand for a's own values. `outputs`: pairs to compare, {a, b: indices; "
       "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "

@@ -216,7 +216,7 @@ void bind_exec(py::module_& m) {
           [](const exec::Session& s) {
             return memory_plan_to_dict(s.prepared().graph(), s.prepared().memory());
           },
-          "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values. Behind it "
+          "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values. After it "
           "are hidden_bytes, for values that only traces and observers see.");
   m.def(
       "node_alone",

@@ -184,7 +184,7 @@ void bind_graph_builder(py::module_& m) {
            "`value_type` is the class Ref.")
       .def("add", &add_call, py::arg("builder"), py::arg("op"), py::arg("attrs"), py::arg("operands"),
            py::arg("node"), py::arg("prefix"), py::arg("target"), py::arg("dtype"), py::arg("shape"),
-           "As `GraphBuilder.add`, with the name of an FX node. The node is the origin, its name behind "
+           "As `GraphBuilder.add`, with the name of an FX node. The node is the origin, its name after "
            "`prefix`. Returns the value.");
   py::class_<GraphBuilder>(m, "GraphBuilder",
                            "Writes a graph front to back; values are named by their index.")

@@ -184,7 +184,7 @@ void bind_groups(py::module_& m) {
   m.def(
       "border_values", [](const SharedGraph& graph) { return partition::border_values(*graph); },
       py::arg("graph").none(false),
-      "The values of a graph that are no constants. Nodes are those of Dag.of.");
+      "The values of a graph that are no constants. Nodes are numbered as in Dag.of.");
   m.def(
       "border_bytes",
       [](const std::vector<partition::BorderValue>& values, const Numbers<std::int64_t>& of) {

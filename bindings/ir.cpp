@@ -244,14 +244,14 @@ void bind_views(py::module_& m) {
               out.push_back(std::const_pointer_cast<Origin>(leaf));
             return out;
           },
-          "The FX nodes behind this node.")
+          "The FX nodes from which this node comes.")
       .def_property_readonly(
           "origin",
           [](const NodeView& n) -> std::shared_ptr<Origin> {
             const std::vector<OriginRef> all = leaves(n.node().origin);
             return all.empty() ? nullptr : std::const_pointer_cast<Origin>(all.front());
           },
-          "The first FX node behind this node, or None.")
+          "The first FX node from which this node comes, or None.")
       .def_property_readonly("regions", &regions_of, "Graphs of cond and while_loop.")
       .def_property_readonly(
           "id", [](const NodeView& n) { return n.id.index(); }, "Its position in `Graph.nodes`.")

@@ -266,7 +266,7 @@ void bind_observe(py::module_& m) {
       },
       py::arg("histogram"), py::arg("results"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
       py::arg("symmetric_zero_point"), py::arg("least_scale"),
-      "Scale and zero point of least expected squared error behind a function, of which `results` has the "
+      "Scale and zero point of least expected squared error of a function, of which `results` has the "
       "values at the means of the bins, and this error of a sample.");
   m.def(
       "expected_error",

@@ -170,7 +170,7 @@ void bind_files(py::module_& m) {
   Struct<pte::NamedData>(m, "PteNamedData", "A segment with a key.")
       .field("key", &pte::NamedData::key)
       .field("segment", &pte::NamedData::segment);
-  Struct<pte::Segment>(m, "PteSegment", "Bytes behind the program.")
+  Struct<pte::Segment>(m, "PteSegment", "Bytes after the program.")
       .field("offset", &pte::Segment::offset)
       .field("bytes", &pte::Segment::bytes);
   Struct<File>(m, "PteFile", "What a .pte file says.")

@@ -2,8 +2,9 @@
 
     python docs/generate.py
 
-docs/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and says in
-which dtypes they run and lower. docs/api.md has the docstrings of what the public modules list.
+docs/reference/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and
+says in which dtypes they run and lower. docs/reference/api.md has the docstrings of what the public modules
+list.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,6 +21,9 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from markdown_page import wrapped  # noqa: E402
 
 
 def operators_page() -> str:
@@ -28,7 +33,7 @@ def operators_page() -> str:
     return operators_document(_core.ops())
 
 
-# ---- docs/api.md ----
+# ---- docs/reference/api.md ----
 
 API_MODULES = (
     "tosaic",
@@ -56,7 +61,7 @@ def api_page() -> str:
         lines += [f"## {name}", "", _paragraphs(inspect.getdoc(module) or "").partition("\n\n")[0], ""]
         for public in module.__all__:
             lines += _entry(module, public)
-    return "\n".join(lines).rstrip() + "\n"
+    return wrapped("\n".join(lines).rstrip() + "\n")
 
 
 def _entry(module: ModuleType, name: str) -> Iterator[str]:
@@ -162,8 +167,8 @@ def _paragraphs(text: str) -> str:
 
 
 def main() -> None:
-    (ROOT / "docs" / "operators.md").write_text(operators_page())
-    (ROOT / "docs" / "api.md").write_text(api_page())
+    (ROOT / "docs" / "reference" / "operators.md").write_text(operators_page())
+    (ROOT / "docs" / "reference" / "api.md").write_text(api_page())
 
 
 if __name__ == "__main__":

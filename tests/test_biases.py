@@ -1,6 +1,6 @@
 """Biases beside weights of any magnitude: none saturates, and what others have saturated is named.
 
-tests/full/biases.py tests all operators, and writes the table of docs/biases.md.
+tests/full/biases.py tests all operators, and writes the table of docs/measured/biases.md.
 """
 
 from __future__ import annotations

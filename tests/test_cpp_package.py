@@ -1,8 +1,8 @@
-"""The C++ package: its public headers, and the examples of docs/cpp.md built against an installed package.
+"""The C++ package: its public headers, and the examples of its page built against an installed package.
 
-The commands are those of docs/cpp.md, with other folders. `tests/run` has built the libraries for the wheel,
-and names that build tree in TOSAIC_BUILD. Without this variable, the libraries are built in build/package,
-which takes minutes the first time.
+The commands are the ones of docs/guide/cpp_library.md, with other folders. `tests/run` has built the
+libraries for the wheel, and names that build tree in TOSAIC_BUILD. Without this variable, the libraries are
+built in build/package, which takes minutes the first time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from test_layering import INCLUDE
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "cpp.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "cpp_library.md").read_text()
 COMMANDS = re.findall(r"^\$ (cmake .*)$", PAGE, re.MULTILINE)
 # A program of the examples, its argument, and what the page says that it prints.
 RUNS = re.findall(r"^\$ build/examples/(\w+) (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -17,13 +17,20 @@ from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    """Returns the path of the page in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
 # A block of Python code and, if one follows, the block of text that it prints.
 EXAMPLE = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
 EXAMPLES = [
-    pytest.param(examples, id=page.stem)
+    pytest.param(examples, id=name_of(page))
     for page in PAGES
     if (examples := [match.groups() for match in EXAMPLE.finditer(page.read_text())])
 ]
@@ -36,7 +43,7 @@ graph @forward stage=exported {
   return %y path="out"
 }
 """
-COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "reference" / "cli.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,7 @@ def test_the_example_of_the_readme_is_short() -> None:
 
 
 def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
-    assert (ROOT / "docs" / "operators.md").read_text() == generate.operators_page(), (
+    assert (ROOT / "docs" / "reference" / "operators.md").read_text() == generate.operators_page(), (
         "run python docs/generate.py"
     )
     assert main(["ops", "--markdown"]) == 0
@@ -69,7 +76,7 @@ def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
 
 
 def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
     assert page == generate.api_page(), "run python docs/generate.py"
     for name in generate.API_MODULES:
         module = importlib.import_module(name)
@@ -132,7 +139,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text()):
         found = page.parent / target if target else page
@@ -142,7 +149,10 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None
 
 # A source that a text names with its folder, such as `quant/graph_calls.h`: the end of a path.
 SOURCE = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)+\.(?:py|pyi|cpp|h|md|toml))`")
-TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+# A file or folder that a text names by its path in the repository, such as `tests/full`.
+PATH = re.compile(r"`((?:cpp|python|bindings|tests|docs|notebooks|cmake)/[\w./-]*)`")
+PAGE_PATH = re.compile(r"\bdocs/(?:[\w-]+/)*[\w-]+\.(?:md|svg|py)\b")
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "tests" / "README.md"]
 
 
 def missing_sources(text: str) -> list[str]:
@@ -150,13 +160,121 @@ def missing_sources(text: str) -> list[str]:
     folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
     files = [path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts]
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in files}
-    return [name for name in SOURCE.findall(text) if not any(each.endswith(f"/{name}") for each in known)]
+    sources = [name for name in SOURCE.findall(text) if not any(each.endswith(f"/{name}") for each in known)]
+    return sources + [
+        path for path in PATH.findall(text) if path not in sources and not (ROOT / path).exists()
+    ]
 
 
 def test_sources_that_pages_name_exist() -> None:
-    assert {page.name: missing for page in TEXTS if (missing := missing_sources(page.read_text()))} == {}
+    assert {name_of(page): missing for page in TEXTS if (missing := missing_sources(page.read_text()))} == {}
 
 
 def test_a_planted_name_of_no_source_is_found() -> None:
-    planted = "`quant/graph_calls.h`, `quant/no_such_file.h` and `fx/nowhere.py`"
-    assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py"]
+    planted = "`quant/graph_calls.h`, `quant/no_such_file.h`, `fx/nowhere.py`, `tests/full` and `tests/empty`"
+    assert missing_sources(planted) == ["quant/no_such_file.h", "fx/nowhere.py", "tests/empty"]
+
+
+def test_pages_that_sources_and_notebooks_name_exist() -> None:
+    folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
+    sources = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in (".py", ".cpp", ".h", ".def", ".ipynb") and path != Path(__file__)
+    ]
+    assert len(sources) > 500
+    named = {(path, page) for path in sources for page in PAGE_PATH.findall(path.read_text())}
+    assert [(name_of(path), page) for path, page in named if not (ROOT / page).exists()] == []
+    assert not (ROOT / PAGE_PATH.findall("as docs/guide/nowhere.md says")[0]).exists()
+
+
+def links_of(page: Path) -> list[Path]:
+    """Returns the files that a page links to."""
+    return [(page.parent / target).resolve() for target, _ in LINK.findall(page.read_text()) if target]
+
+
+def test_each_page_can_be_reached_from_the_index() -> None:
+    reached, ahead = set(), [ROOT / "docs" / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            ahead += links_of(page)
+    assert [name_of(page) for page in PAGES if page not in reached and page != README] == []
+
+
+def test_the_readme_leads_to_the_index_and_ends_in_eight_links() -> None:
+    last = README.read_text().rpartition("\n## ")[2]
+    assert len(LINK.findall(last)) == 8
+    assert ROOT / "docs" / "index.md" in links_of(README)
+
+
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+
+
+def words_of_the_glossary() -> dict[str, str]:
+    """Returns the text of each word."""
+    entries = GLOSSARY.read_text().split("\n### ")[1:]
+    return {word: " ".join(text.split()) for word, _, text in (entry.partition("\n") for entry in entries)}
+
+
+def test_the_glossary_is_sorted_and_has_a_sentence_for_each_word() -> None:
+    words = words_of_the_glossary()
+    assert list(words) == sorted(words, key=str.lower)
+    for word, text in words.items():
+        assert re.fullmatch(r"[A-Z`\[].*[^.]\.", text), word
+        assert not re.search(r"[a-z]\. [A-Z]", text), f"{word} has several sentences"
+
+
+def test_each_word_of_the_glossary_is_linked_from_a_page_that_uses_it() -> None:
+    linked = {
+        anchor
+        for page in PAGES
+        if page != GLOSSARY
+        for target, anchor in LINK.findall(page.read_text())
+        if target and (page.parent / target).resolve() == GLOSSARY
+    }
+    anchors_of_words = {
+        re.sub(r"[^\w -]", "", word.lower()).replace(" ", "-") for word in words_of_the_glossary()
+    }
+    assert anchors_of_words - linked == set()
+
+
+def passes_by_section() -> dict[str, list[str]]:
+    """Returns the passes of the longest default pipeline, by section."""
+    found: dict[str, list[str]] = {}
+    for step in tosaic.Pipeline.default("TOSA-1.0+INT"):
+        section, name = step.id.split("/")
+        found.setdefault(section, []).append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "row"),
+    [
+        ("internals/architecture.md", r"│  {section} +([a-z, -]+?)(?: +\(profile INT\))?$"),
+        ("reference/cli.md", r"\| {section} \| (.*) \|$"),
+    ],
+    ids=["picture", "table"],
+)
+def test_lists_of_passes_by_section_are_the_pipeline(page: str, row: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    expected = passes_by_section()
+    found = {section: re.findall(row.format(section=section), text, re.MULTILINE) for section in expected}
+    assert found == {section: [", ".join(names)] for section, names in expected.items()}
+
+
+def test_the_versions_of_the_readme_are_the_pinned_ones() -> None:
+    pins = dict(re.findall(r"^([\w-]+)==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    (least,) = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", README.read_text(), re.MULTILINE)
+    supported = {name.strip(): text.strip() for name, text in rows}
+
+    def of(package: str) -> str:
+        return ".".join(pins[package].split(".")[:2])
+
+    assert supported["Python"] == f"{least} and later"
+    assert supported["torch, torchao"] == f"{of('torch')}, {of('torchao')}"
+    assert supported["ExecuTorch"] == of("executorch")
+    assert supported["TOSA"] == f"1.0, by the tools of {of('tosa-tools')}"

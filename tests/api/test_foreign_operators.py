@@ -544,7 +544,7 @@ def test_the_command_line_says_where_descriptions_are_taken(tmp_path: Any, capsy
     tosaic.from_exported(exported(in_and_out)).save(tmp_path / "model.tosaic")
     np.save(tmp_path / "x.npy", np.zeros(lowered.inputs[0].shape, np.float32))
     run = ["run", "file.tosa", "--input", "x.npy", "-o", "y.npy"]
-    told = 'docs/cli.md, "Foreign operators", has the lines of Python'
+    told = 'docs/reference/cli.md, "Foreign operators", has the lines of Python'
     assert main([text if "." not in text else str(tmp_path / text) for text in run]) == 3
     assert told in capsys.readouterr().err
     assert main(["check", str(tmp_path / "model.tosaic")]) == 1

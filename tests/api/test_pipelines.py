@@ -185,7 +185,7 @@ ORDERS: list[tuple[Any, str]] = [
     ),
     (
         lambda p: p.insert_before("decompose", tosaic.Pass("mine", double, needs=["legalize-tosa"])),
-        r"'decompose/mine' needs pass 'legalize-tosa' before it: .*got it stands behind",
+        r"'decompose/mine' needs pass 'legalize-tosa' before it: .*got it stands after it",
     ),
 ]
 
@@ -298,7 +298,7 @@ def test_a_place_for_a_pass_at_stage_quantized_is_named() -> None:
         pipeline.check()
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
     pipeline.insert_before("fold-qdq", tosaic.Pass("mine", double, takes=["quantized"]))
-    with pytest.raises(tosaic.InvalidGraph, match=r"expected a place behind 'quantize/fold-qdq', got"):
+    with pytest.raises(tosaic.InvalidGraph, match=r"expected a place after 'quantize/fold-qdq', got"):
         pipeline.check()
 
 
@@ -657,7 +657,7 @@ REMOVED: list[tuple[list[str], str, str]] = [
     (
         ["lower-to-integer"],
         "TOSA-1.0+INT+FP",
-        r"do not lead to stage tosa: expected a graph at stage tosa behind the last pass, got a graph at "
+        r"do not lead to stage tosa: expected a graph at stage tosa after the last pass, got a graph at "
         r"stage quantized\. Pass 'quantize/quantize-boundary' was skipped, .*takes graphs at stage exported, "
         r"integer\. The pipeline lacks 'lower-to-integer', which makes a graph at stage integer\.",
     ),

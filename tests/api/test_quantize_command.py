@@ -186,7 +186,7 @@ def test_the_place_of_the_file_is_checked_before_samples_run(stack, monkeypatch,
 def test_options_of_quantization_without_samples_are_refused(stack, capsys) -> None:
     code, _, err = run(capsys, "lower", "model.pt2", "--group-size", "8")
     assert code == 2
-    assert err == "tosaic: [--group-size] nothing is quantized: expected --calibrate ARRAYS beside it\n"
+    assert err == "tosaic: [--group-size] nothing is quantized: expected --calibrate ARRAYS in addition\n"
 
 
 def test_an_interrupt_leaves_no_file(stack, monkeypatch, capsys) -> None:

@@ -115,7 +115,7 @@ def _units(log: Path) -> dict[str, float]:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     slowest = sorted(result.units.items(), key=lambda item: -item[1])[:SLOWEST]
     rows = [(_source(name), f"{seconds:.1f}") for name, seconds in slowest]
     text = (

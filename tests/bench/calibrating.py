@@ -250,7 +250,7 @@ def _theirs(exported: Any, samples: Sequence[Any]) -> tuple[Any, float, float, f
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     calibrations = table(
         ("network", "tensors", "plain run, ms", *MOST),
         [

@@ -177,7 +177,7 @@ def run(rounds: int = 3, names: tuple[str, ...] = NETWORKS) -> Measured[Row]:
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     header = (
         *("network", "calls", "preprocess, ms", "Arm's, ms", "ratio", "steps"),
         *("whole, s", "Arm's, s", "ratio", "ours in whole", "Arm's in whole"),

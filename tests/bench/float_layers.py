@@ -125,7 +125,7 @@ def _conv_call(
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     sums = [
         (
             row.network,

@@ -195,7 +195,7 @@ def _row(name: str, what: str, rounds: list[list[tuple[float, float]]], same: bo
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,

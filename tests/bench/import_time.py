@@ -182,7 +182,7 @@ def _walk(exported: torch.export.ExportedProgram) -> int:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     package = [
         (what, f"{1e3 * result.package[name]:.0f}", f"{result.package[name] / result.package['numpy']:.2f}×")
         for name, what in (
@@ -203,8 +203,8 @@ def section(result: Result) -> Section:
         f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× the time to import numpy "
         "is allowed.\n\n"
         f"{table(('statements', 'ms', 'against numpy'), package)}\n\n"
-        "The CPU time to import a network with `tosaic.from_exported`, beside a bare walk over its nodes,\n"
-        "arguments and metadata. Both run alternately; medians of as many rounds.\n"
+        "The CPU time to import a network with `tosaic.from_exported`, compared with a bare walk over its\n"
+        "nodes, arguments and metadata. Both run alternately; medians of as many rounds.\n"
         f"At most {MOST_MICROSECONDS:.0f} µs per FX node are allowed.\n\n"
         f"{table(('network', 'FX nodes', 'import, µs per FX node', 'bare walk'), networks)}\n\n"
         "The CPU time to import 16 blocks of convolution, batch norm and ReLU at 112x112, with ReLU in\n"

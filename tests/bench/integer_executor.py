@@ -79,7 +79,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,

@@ -178,7 +178,7 @@ def _above(result: Result) -> list[str]:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     sums = [
         (
             row.network,

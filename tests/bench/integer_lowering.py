@@ -110,7 +110,7 @@ def _sqnr(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,

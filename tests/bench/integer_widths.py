@@ -101,7 +101,7 @@ def _image(lowered: tosaic.Lowered, dtype: str) -> Any:
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,
@@ -118,7 +118,7 @@ def section(result: Measured[Row]) -> Section:
     text = (
         "One inference of a network whose activations are int16 and whose weights are int8, against the\n"
         f"same network in int8. Both run alternately; medians of {result.rounds} rounds. The outputs of\n"
-        "both are compared with those of the TOSA reference model.\n\n"
+        "both are compared with the TOSA reference model's.\n\n"
         f"{markdown_table(header, rows, texts=2)}\n\n"
         f"int16x8 may take at most {MOST} times as long as int8, but for AMX, which multiplies bytes only."
     )

@@ -1,4 +1,4 @@
-"""Measures the time of a layout plan by the number of nodes, and draws docs/layout_time.svg.
+"""Measures the time of a layout plan by the number of nodes, and draws docs/measured/layout_time.svg.
 
     python tests/bench/layout.py [--rounds N]
 
@@ -24,7 +24,7 @@ from layouts.networks import network_graph
 from models.results import ROOT
 from tosaic import _core
 
-PLOT = ROOT / "docs" / "layout_time.svg"
+PLOT = ROOT / "docs" / "measured" / "layout_time.svg"
 SIZES = (500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_SECONDS, AT = 5e-3, 5000
 MOST_GROWTH = 40.0
@@ -66,7 +66,7 @@ def ok(rows: Sequence[Measured]) -> bool:
 
 
 def section(rows: Sequence[Measured]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     header = ("nodes", "transposes", "gap", "state, ms", "solve, ms", "check, ms", "solve, µs a node")
     lines = [
         (

@@ -113,7 +113,7 @@ def _error(found: Sequence[np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.network,

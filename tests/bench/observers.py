@@ -112,7 +112,7 @@ def _error(observer: Any, tensors: list[torch.Tensor]) -> float:
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     rows = [
         (
             row.distribution,

@@ -1,4 +1,4 @@
-"""Measures programs alternately, and writes docs/benchmarks.md: a dated section for each benchmark.
+"""Measures programs alternately, and writes docs/measured/benchmarks.md: a dated section for each benchmark.
 
 A section has what was measured last. Of each other machine, it keeps the first table of the last run there.
 """
@@ -18,10 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from markdown_page import wrapped
 from markdown_table import markdown_table
 from models.results import ROOT, cpu_name
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "measured" / "benchmarks.md"
 ORDER = (
     "lowering",
     "integer_lowering",
@@ -137,7 +138,7 @@ class Section:
     def publish(self) -> int:
         """Prints the section, puts it into the page and returns the exit code."""
         stamp = f"{date.today().isoformat()}; {cpu_name()}; {self.conditions or _torch_and_threads()}."
-        body = f"## {self.title}\n\n{stamp}\n\n{self.text}\n"
+        body = f"## {self.title}\n\n{stamp}\n\n{wrapped(self.text)}\n"
         print(f"{body}\n{'ok' if self.ok else 'MISSED'}")
         kept = _sections()
         kept[self.key] = body + "".join(_elsewhere(kept.get(self.key, "")))

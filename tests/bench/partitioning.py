@@ -172,7 +172,7 @@ def ok(result: Measured) -> bool:
 
 
 def section(result: Measured) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     header = (
         *("graph", "nodes", "torch, ms", "fewest, ms", "ratio", "connected, ms", "ratio"),
         *("partitions", "fewest", "connected", "at least", "right"),

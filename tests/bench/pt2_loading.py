@@ -84,7 +84,7 @@ def run(rounds: int = 9, names: tuple[str, ...] = NETWORKS) -> Measured[Row]:
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     header = ("network", "ours, ms", "torch.export.load, ms", "import of it, ms", "ratio", "bytes", "graph")
     rows = [
         (

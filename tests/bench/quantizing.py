@@ -141,7 +141,7 @@ def _quantized(network: Network, make: Callable[[], Any]) -> tuple[Any, float, f
 
 
 def section(result: Result) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     lines = [
         (
             row.network,

@@ -1,4 +1,4 @@
-"""The promised performance ratios. Each test also writes its section of docs/benchmarks.md."""
+"""The promised performance ratios. Each test also writes its section of docs/measured/benchmarks.md."""
 
 from __future__ import annotations
 

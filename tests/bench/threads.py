@@ -137,7 +137,7 @@ def run(rounds: int = 15, names: tuple[str, ...] = NETWORKS) -> Measured[Row]:
 
 
 def section(result: Measured[Row]) -> Section:
-    """Returns the section of docs/benchmarks.md."""
+    """Returns the section of docs/measured/benchmarks.md."""
     header = (
         "network",
         "one, ms",

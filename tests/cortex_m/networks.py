@@ -2,7 +2,7 @@
 
 The backend's passes choose the kernels, and its Python operators compute the integers. One operator is
 replaced: averages in Python are floats, and a half may go to the other integer than in CMSIS-NN's kernel, so
-`average_of_the_kernel` computes them as the kernel does (docs/cortex_m.md).
+`average_of_the_kernel` computes them as the kernel does (docs/measured/cortex_m_arithmetic.md).
 """
 
 from __future__ import annotations

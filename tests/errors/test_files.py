@@ -164,7 +164,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Path:
         (["inspect", "noise.txt"], 2, "'noise.txt' is not a program"),
         (["inspect", "words.txt"], 2, "[parse] not the text form of a graph"),
         (["lower", "i0.pt2"], 3, "operator 'aten.special_i0.default' is foreign to tosaic"),
-        (["lower", "i0.pt2"], 3, "The command line takes no descriptions of operators. docs/cli.md"),
+        (["lower", "i0.pt2"], 3, "takes no descriptions of operators. docs/reference/cli.md"),
         (["lower", "i0.pt2", "--target", "TOSA-7"], 2, "[target] unknown target"),
         (["check", "i0.pt2"], 1, ""),
         (

@@ -1,9 +1,9 @@
-"""Measures what accuracy tools gain, and what mixes of precisions cost; writes docs/accuracy_tools.md.
+"""Measures what accuracy tools gain, and what mixes of precisions cost.
 
     python tests/full/accuracy_tools.py [--shard I/N] [--results FOLDER] [--page] [CASE ...]
 
-Results are stored in the folder, so an interrupted run continues. Exit code 1 if a case misses what `faults`
-demands.
+Writes docs/measured/accuracy_tools.md. Results are stored in the folder, so an interrupted run continues.
+Exit code 1 if a case misses what `faults` demands.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
@@ -28,7 +29,7 @@ from models.trained import TASKS, train
 from models.zoo import build
 
 RESULTS = ROOT / "build" / "full" / "accuracy_tools"
-PAGE = ROOT / "docs" / "accuracy_tools.md"
+PAGE = ROOT / "docs" / "measured" / "accuracy_tools.md"
 _CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 16, 100, 16
 FEW_BITS = {"weight_bits": 4}
 ONE_SCALE = {"per_channel": False}
@@ -56,17 +57,18 @@ _HEAD = """# Accuracy tools and mixes of precisions
 
 {date}; {cpu}; tosaic {version}.
 
-Networks of [quantizer.md](quantizer.md), with random weights, quantized by `tosaic.quantize` on
-{calibration} inputs. The signal-to-noise ratios are those of the quantized program against float32,
-in dB, on {samples} inputs that neither the quantizer nor the tool has seen.
+Networks of [networks_with_torchao.md](networks_with_torchao.md), with random weights, quantized by
+`tosaic.quantize` on {calibration} inputs. The signal-to-noise ratios compare the quantized program with
+float32, in dB, on {samples} inputs that neither the quantizer nor the tool has seen.
 
 {tools}
 
 GPTQ of DeiT-tiny with int4 weights has to gain at least {least} dB.
 
-The causal transformer of [trained_networks.md](trained_networks.md) with int4 weights, in % of right
-answers on symbols that were not used in training: {float32:.3f} as float32, {rounded:.3f} with
-rounded weights, {gptq:.3f} with `gptq`. GPTQ has to win back at least half of what rounding loses.
+The causal transformer of [trained_networks_with_torchao.md](trained_networks_with_torchao.md) with int4
+weights, in % of right answers on symbols that were not used in training: {float32:.3f} as float32,
+{rounded:.3f} with rounded weights, {gptq:.3f} with `gptq`. GPTQ has to win back at least half of what
+rounding loses.
 
 ## Mixes of int8 and int16x8
 
@@ -216,7 +218,7 @@ def main() -> int:
         print(result["case"], result["numbers"], flush=True)
     results = {case: found for case in names if (found := stored(args.results, case))}
     if len(results) == len(names):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     wrong = [fault for result in results.values() for fault in faults(result)]
     print("\n".join(wrong) or "every case holds")
     return bool(wrong)

@@ -1,11 +1,11 @@
-"""Tries in-place calls around every overload of the operator list, and writes docs/aliasing.md at the end.
+"""Tries in-place calls around every overload of the operator list.
 
     python tests/full/aliasing.py [--count N] [--seed S] [--shard I/N] [--workers W] [--results FOLDER]
                                   [NAME ...]
 
-`tests/operators/aliasing.py` says which programs are drawn. An overload is tried in a process of its own.
-Results are stored in the folder, so an interrupted run continues; shards may share it. A failure is printed
-as the program that reproduces it. Exit code 1 if anything failed.
+Writes docs/measured/aliasing.md at the end. `tests/operators/aliasing.py` says which programs are drawn. An
+overload is tried in a process of its own. Results are stored in the folder, so an interrupted run continues;
+shards may share it. A failure is printed as the program that reproduces it. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.aliasing import RELATIVES, Verdicts, try_programs
@@ -29,7 +30,7 @@ from operators.names import overloads
 from operators.running import in_children, quiet
 
 RESULTS = ROOT / "build" / "full" / "aliasing"
-PAGE = ROOT / "docs" / "aliasing.md"
+PAGE = ROOT / "docs" / "measured" / "aliasing.md"
 SOURCES = Path(__file__).resolve().parents[1] / "operators"
 _ALSO = ("torch_operators", "pt2")
 _PATIENCE_SECONDS = 900.0
@@ -44,12 +45,12 @@ _HEAD = """# In-place calls and shared memory
 A program calls one overload on a copy, an input or a buffer, with usual and unusual strides and with sizes of
 0 and 1. Then it writes in place to a result, to the operand, or to the tensor that the operand is a view of:
 as a whole, in part, or through a transposed or reshaped view. It returns all of them. The oracle is
-`ep.module()`, which runs twice. [graph.md](graph.md#in-place-calls) says what the import does.
+`ep.module()`, which runs twice. [graph.md](../internals/graph.md#in-place-calls) says what the import does.
 
 {programs:,} programs around {overloads} of {all} overloads were tried. {equal:,} equal eager, {refused:,} are
 refused by node, and torch cannot run or export {by_torch:,}. {wrong} are wrong.
 
-- *equal*: results, inputs after the call and buffers are those of eager, also in the second run.
+- *equal*: results, inputs after the call and buffers equal those of eager, also in the second run.
 - *refused*: by an error that names the node; *decomposed*: those among them whose error says that
   `ep.run_decompositions()` keeps the numbers. It does, and the decomposed programs are imported and equal.
 - *asks torch*: programs among the equal ones that the reader of `.pt2` files hands over to torch's loader
@@ -95,7 +96,7 @@ def _job(name: str, count: int, seed: int, note: Callable[[str], None]) -> Verdi
 
 
 def page(rows: Sequence[Verdicts]) -> str:
-    """Returns the text of docs/aliasing.md."""
+    """Returns the text of docs/measured/aliasing.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),
@@ -163,7 +164,7 @@ def main() -> int:
     same = {"count": options.count, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
     if all(stored(options.results, file_name(name), SOURCES, _ALSO) for name in _all_names()):
-        PAGE.write_text(page(list(tried(_all_names(), workers=options.workers, **same).values())))
+        write_markdown(PAGE, page(list(tried(_all_names(), workers=options.workers, **same).values())))
     return 1 if any(r.failures for r in rows.values()) else 0
 
 

@@ -1,9 +1,10 @@
-"""Lowers the ten networks, quantized for Arm's flow, by that flow and by ours, and writes docs/arm_flow.md.
+"""Lowers the ten networks, quantized for Arm's flow, by that flow and by ours.
 
     python tests/full/arm_flow.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Calibration samples and those of the measurement are the ones of tests/full/own_quantizer.py. The page is
-written once all networks have results. Exit code 1 if a network violates what `violations` states.
+Calibration samples and those of the measurement are the ones of tests/full/own_quantizer.py.
+docs/measured/arm_flow.md is written once all networks have results. Exit code 1 if a network violates what
+`violations` states.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.delegates import delegates_of, lower_with_executorch
 from models.integers import signal_to_noise
@@ -32,8 +34,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "arm_flow"
-PAGE = ROOT / "docs" / "arm_flow.md"
-ARM_PAGE = ROOT / "docs" / "quantized_networks.md"
+PAGE = ROOT / "docs" / "measured" / "arm_flow.md"
+ARM_PAGE = ROOT / "docs" / "measured" / "integer_networks.md"
 SINGLE_DELEGATE = {
     "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "convnext_tiny", "unet", "ds_cnn",
 }  # fmt: skip
@@ -46,13 +48,13 @@ _HEAD = """# Ten networks quantized for Arm's lowering
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-`tosaic.Quantizer(compatible_with="arm")` quantizes each network of [networks.md](networks.md) to int8 with
-torchao's PT2E flow, calibrated on four inputs. *delegates* counts the parts of the converted graph that
-ExecuTorch's `TOSAPartitioner` lowers to TOSA-1.0+INT, and *outside* the calls that stay outside of them,
+`tosaic.Quantizer(compatible_with="arm")` quantizes each network of [float_networks.md](float_networks.md) to
+int8 with torchao's PT2E flow, calibrated on four inputs. *delegates* counts the parts of the converted graph
+that ExecuTorch's `TOSAPartitioner` lowers to TOSA-1.0+INT, and *outside* the calls that stay outside of them,
 without those that quantize inputs and dequantize outputs. *int8* is the signal-to-noise ratio in dB of the
 converted graph in torch against float32, on eight inputs that the quantizer has not seen. *TOSAQuantizer* is
 that of the graph that ExecuTorch's quantizer converts, from the page
-[quantized_networks.md](quantized_networks.md). *lowered* is the ratio of the program that tosaic lowers to
+[integer_networks.md](integer_networks.md). *lowered* is the ratio of the program that tosaic lowers to
 integers from the same graph; *differing* counts the elements in which the TOSA reference model differs from
 our executor.
 """
@@ -151,7 +153,7 @@ def arm_db(name: str) -> float:
 
 
 def page(rows: Sequence[Measured]) -> str:
-    """Returns the text of docs/arm_flow.md."""
+    """Returns the text of docs/measured/arm_flow.md."""
     head = _HEAD.format(
         **measured_with(),
     )
@@ -205,7 +207,7 @@ def main() -> int:
             print(f"    {line}", flush=True)
     known = [stored(options.results, name) for name in NETWORKS]
     if all(known):
-        PAGE.write_text(page([Measured(**m) for m in known if m]))
+        write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return 1 if broken else 0
 
 

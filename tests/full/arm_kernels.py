@@ -1,4 +1,4 @@
-"""Tests the kernels for 64-bit Arm under emulation, and writes docs/arm_kernels.md.
+"""Tests the kernels for 64-bit Arm under emulation, and writes docs/measured/arm_kernels.md.
 
     python tests/full/arm_kernels.py [--jobs N] [FILE ...]
 
@@ -28,11 +28,12 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT
 
 BUILD = ROOT / "build" / "aarch64"
-PAGE = ROOT / "docs" / "arm_kernels.md"
+PAGE = ROOT / "docs" / "measured" / "arm_kernels.md"
 LAYERS = ("exec", "kernels", "base")
 # The processors that qemu emulates, and the instruction sets that each of them runs.
 CPUS = {
@@ -217,7 +218,7 @@ def run(name: str, cpu: str) -> Run:
 
 
 def page(runs: dict[str, dict[str, Run]]) -> str:
-    """Returns the text of docs/arm_kernels.md."""
+    """Returns the text of docs/measured/arm_kernels.md."""
     qemu = subprocess.run(["qemu-aarch64", "--version"], capture_output=True, text=True).stdout.split()[2]
     gcc = subprocess.run([_COMPILER, "-dumpfullversion"], capture_output=True, text=True).stdout.strip()
     header = ["tests", *(f"{cpu}: {', '.join(sets)}" for cpu, sets in CPUS.items())]
@@ -264,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for problem in problems:
         print(problem)
     if not options.files:
-        PAGE.write_text(page(runs))
+        write_markdown(PAGE, page(runs))
     return 1 if problems else 0
 
 

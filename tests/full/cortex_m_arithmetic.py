@@ -1,4 +1,4 @@
-"""Compares Cortex-M arithmetic on many random programs, and writes docs/cortex_m.md.
+"""Compares Cortex-M arithmetic on many random programs, and writes docs/measured/cortex_m_arithmetic.md.
 
     python tests/full/cortex_m_arithmetic.py [--seeds N] [--cmsis-nn FOLDER [--record]] [--shard I/N]
                                              [--workers W] [--results FOLDER] [NAME ...]
@@ -29,11 +29,12 @@ from cortex_m import recorded
 from cortex_m.checking import compared
 from cortex_m.kernels import Kernels
 from cortex_m.programs import PROGRAMS
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.running import in_children, quiet
 
 RESULTS = ROOT / "build" / "full" / "cortex_m_arithmetic"
-PAGE = ROOT / "docs" / "cortex_m.md"
+PAGE = ROOT / "docs" / "measured" / "cortex_m_arithmetic.md"
 SOURCES = Path(__file__).resolve().parents[1] / "cortex_m"
 _PATIENCE_SECONDS = 3600.0
 
@@ -177,7 +178,7 @@ def _share(differing: int, elements: int, most: int | None = None) -> str:
 
 
 def page(results: Sequence[Measured], revision: str) -> str:
-    """Returns the text of docs/cortex_m.md."""
+    """Returns the text of docs/measured/cortex_m_arithmetic.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         version=tosaic.__version__,
@@ -221,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = sum(len(r.failures) for r in found)
     print(f"{sum(r.elements for r in found):,} elements of {len(found)} operators, {failed} failed programs")
     if len(names) == len(PROGRAMS):
-        PAGE.write_text(page(found, revision))
+        write_markdown(PAGE, page(found, revision))
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Splits networks between Neutron, Cortex-M and the host, and writes docs/cortex_m_networks.md.
+"""Splits networks between Neutron, Cortex-M and the host, and writes docs/measured/cortex_m_networks.md.
 
     python tests/full/cortex_m_networks.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -16,11 +16,12 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cortex_m.networks import CLAIMANTS, Checked, checked
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 
 RESULTS = ROOT / "build" / "full" / "cortex_m_networks"
-PAGE = ROOT / "docs" / "cortex_m_networks.md"
+PAGE = ROOT / "docs" / "measured" / "cortex_m_networks.md"
 NETWORKS = ("cifar_cnn", "ds_cnn", "mobilenet_v2")
 CASES = {
     f"{network}-{'+'.join(claimants)}": (network, claimants)
@@ -39,10 +40,10 @@ between the claimants, which are asked in order. A node that no claimant takes s
 reason of each claimant. *Groups* and *transposed bytes* are proven to be the least, and two groups have every
 value that crosses between them in the same dim order.
 
-The groups compute with the integers of CMSIS-NN ([cortex_m.md](cortex_m.md)). *Differing*: elements of the
-output that differ from what ExecuTorch's Cortex-M passes and Python operators compute. One Python operator is
-replaced: it averages floats, and CMSIS-NN's kernel rounds halves away from zero. *Reference*: elements that
-differ if TOSA's reference model computes the groups.
+The groups compute with the integers of CMSIS-NN ([cortex_m_arithmetic.md](cortex_m_arithmetic.md)).
+*Differing*: elements of the output that differ from what ExecuTorch's Cortex-M passes and Python operators
+compute. One Python operator is replaced: it averages floats, and CMSIS-NN's kernel rounds halves away from
+zero. *Reference*: elements that differ if TOSA's reference model computes the groups.
 
 {table}
 
@@ -57,7 +58,7 @@ def measured(name: str, results: Path = RESULTS) -> Checked:
 
 
 def page(rows: list[Checked]) -> str:
-    """Returns the text of docs/cortex_m_networks.md."""
+    """Returns the text of docs/measured/cortex_m_networks.md."""
     columns = ("neutron", "cortex-m55", "host")
     lines = [
         (
@@ -86,8 +87,8 @@ def page(rows: list[Checked]) -> str:
 
 
 def write_page(results: Path = RESULTS) -> None:
-    """Writes docs/cortex_m_networks.md; measures what has no stored result."""
-    PAGE.write_text(page([measured(name, results) for name in CASES]))
+    """Writes docs/measured/cortex_m_networks.md; measures what has no stored result."""
+    write_markdown(PAGE, page([measured(name, results) for name in CASES]))
 
 
 def main() -> int:

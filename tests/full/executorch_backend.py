@@ -1,4 +1,4 @@
-"""Lowers four networks with `TosaicPartitioner`, and writes docs/executorch_backend_networks.md.
+"""Lowers four networks with `TosaicPartitioner`, and writes docs/measured/executorch_backend_networks.md.
 
     python tests/full/executorch_backend.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -24,6 +24,7 @@ import torch
 import tosaic
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.by_claimant import measure_all
 from models.delegates import run_file
@@ -40,7 +41,7 @@ from tosaic.executorch import TosaicPartitioner, run_payloads
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "deit_tiny")
 CLAIMANTS = ("TOSA-1.0+INT", "vgf", "ethos-u55-128", "ethos-u85-256", "TOSA-1.0+FP")
 RESULTS = ROOT / "build" / "full" / "executorch_backend"
-PAGE = ROOT / "docs" / "executorch_backend_networks.md"
+PAGE = ROOT / "docs" / "measured" / "executorch_backend_networks.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DISTINCT = 8
 _LEAST_DB = 90.0  # of two float implementations
@@ -52,15 +53,15 @@ _HEAD = """# Networks with TosaicPartitioner
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 Four networks, lowered by `to_edge_transform_and_lower` with `tosaic.executorch.TosaicPartitioner`
-([executorch_backend.md](executorch_backend.md)) for five claimants: in int8 by Arm's quantizer from
-{calibration} samples, and in float for `TOSA-1.0+FP`. *outside*: calls that are in no delegate, with those of
-them that quantize or dequantize. *payloads*: bytes. *lower*: payloads that differ from what `tosaic.lower`
-makes of the program of the delegate. *file*: delegates whose id or payload the `.pte` file has otherwise,
-read by ExecuTorch's deserialiser; its runtime loads each file. *differ*: elements of the output that another
-implementation computes otherwise, on one unseen sample: for TOSA the TOSA reference model, for VGF Vulkan
-against tosaic's executor on the file that the converter got. *whole*: elements that differ from a run of
-`tosaic.lower` of the whole program. For Ethos-U, *differ* counts payloads that are not what ExecuTorch's
-packing makes of the same file, or whose tensors are not those of the delegate. Floats: the ratio to the
+([executorch_backend.md](../guide/executorch_backend.md)) for five claimants: in int8 by Arm's quantizer from
+{calibration} samples, and in float for `TOSA-1.0+FP`. *outside*: calls that are in no delegate, with the
+number of them that quantize or dequantize. *payloads*: bytes. *lower*: payloads that differ from what
+`tosaic.lower` makes of the program of the delegate. *file*: delegates whose id or payload the `.pte` file has
+otherwise, read by ExecuTorch's deserialiser; its runtime loads each file. *differ*: elements of the output
+that another implementation computes otherwise, on one unseen sample: for TOSA the TOSA reference model, for
+VGF Vulkan against tosaic's executor on the file that the converter got. *whole*: elements that differ from a
+run of `tosaic.lower` of the whole program. For Ethos-U, *differ* counts payloads that are not what
+ExecuTorch's packing makes of the same file, or whose tensors are not the delegate's. Floats: the ratio to the
 reference model and to torch in dB; at least {least:.0f} are required.
 """
 
@@ -228,7 +229,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(measured: Sequence[Measured]) -> str:
-    """Returns the text of docs/executorch_backend_networks.md."""
+    """Returns the text of docs/measured/executorch_backend_networks.md."""
     columns = ["network", "claimant", "delegates", "outside", "payloads", "`.pte`", "lower", "file"]
     columns += ["differ", "whole", "elements", "values"]
     rows = [
@@ -261,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made=Measured,
         measure=measure,
         violations=violations,
-        write=lambda every: PAGE.write_text(page(every)),
+        write=lambda every: write_markdown(PAGE, page(every)),
     )
 
 

@@ -8,7 +8,7 @@ Floats are compared with torch, NaN and infinite positions included. Integers ar
 result, which float64 computes from the numbers that the integers mean: at most one unit apart. The kernel,
 the lowered program and the TOSA reference model have to compute identical integers.
 
-Writes docs/grid_sampler_table.md with the date. Exit code 1 if anything failed.
+Writes docs/measured/grid_sampler_errors.md with the date. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from grid_sampler.exact import distance
 from grid_sampler.test_floats import RELATIVE
 from grid_sampler.test_floats import exported as exported_floats
 from grid_sampler.test_integers import by_kernel, lowered
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT
 from tosaic.lowering.reference_model import run_reference_model
 
-PAGE = ROOT / "docs" / "grid_sampler_table.md"
+PAGE = ROOT / "docs" / "measured" / "grid_sampler_errors.md"
 KINDS = ("float", "int8, int16 grid", "int8, int8 grid", "volumes")
 
 
@@ -122,14 +123,15 @@ def main(argv: list[str] | None = None) -> int:
         rows.append(tuple(cells))
         print(*cells, flush=True)
     header = ("mode, padding, align_corners", *(f"{kind}" for kind in KINDS))
-    PAGE.write_text(
+    write_markdown(
+        PAGE,
         "# Grid samplers against torch and exact results\n\n"
         f"`tests/full/grid_sampler.py --calls {options.calls} --seed {options.seed}`, "
         f"{date.today().isoformat()}: {totals['calls']:,} calls, {totals['elements']:,} elements, "
         f"{totals['failures']} failures. Floats and volumes: the largest difference from torch, as a "
         "share of the largest pixel. Integers: the largest distance from the exact result, in units; the "
         "lowered program and the TOSA reference model have identical integers.\n\n"
-        f"{markdown_table(header, rows, texts=1)}\n"
+        f"{markdown_table(header, rows, texts=1)}\n",
     )
     return 1 if totals["failures"] else 0
 

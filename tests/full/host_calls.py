@@ -4,7 +4,7 @@
 
 Each network of tests/models/host_calls.py is exported by recipes of floats, of int8 and of Cortex-M. What a
 target takes is lowered; the rest runs on the host, by tosaic's kernels or by torch. Writes
-docs/host_calls.md. Exit code 1 if an export raises an error, a check fails, or nothing was lowered.
+docs/measured/host_calls.md. Exit code 1 if an export raises an error, a check fails, or nothing was lowered.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.host_calls import NETWORKS, HostCalls, samples_of
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded
 from models.zoo import one_thread, quiet
 
 RESULTS = ROOT / "build" / "full" / "host_calls"
-PAGE = ROOT / "docs" / "host_calls.md"
+PAGE = ROOT / "docs" / "measured" / "host_calls.md"
 RECIPES = ("tosa-fp16", "tosa-int8", "ethos-u85", "cortex-m")
 _SAMPLES = 6
 _ALSO = ("exporting", "recipes", "partitions", "pte", "torch_operators", "fx")
@@ -172,7 +173,7 @@ def main() -> int:
             wrong += bad
             print(network, recipe, "; ".join(bad) or "ok", flush=True)
     if not options.names and options.shard == (1, 1):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     print(f"{len(results)} exports, {len(wrong)} failed")
     return 1 if wrong else 0
 

@@ -1,9 +1,10 @@
-"""Measures joins of operands with different ranges, and writes docs/joins.md once all cases have results.
+"""Measures joins of operands with different ranges.
 
     python tests/full/joins.py [--shard I/N] [--results FOLDER] [CASE ...]
 
-A case is a network, the ratio of the ranges of its two operands, and whether the image is fixed to bytes, 255
-meaning 1.0. Exit code 1 if a case violates a condition that `violations` states.
+Writes docs/measured/joins.md once all cases have results. A case is a network, the ratio of the ranges of its
+two operands, and whether the image is fixed to bytes, 255 meaning 1.0. Exit code 1 if a case violates a
+condition that `violations` states.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -30,7 +32,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Fixed, Inputs
 
 RESULTS = ROOT / "build" / "full" / "joins"
-PAGE = ROOT / "docs" / "joins.md"
+PAGE = ROOT / "docs" / "measured" / "joins.md"
 SPREADS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
 # What 8 bits of the result leave to the narrower operand bounds the ratio.
 _LEAST_DB = dict(zip(SPREADS, (25.0, 35.0, 35.0, 30.0, 20.0, 10.0), strict=True))
@@ -51,9 +53,9 @@ the concatenation weighs both operands alike. *fixed*: a rule fixes the image to
 
 *quantize*, *Quantizer* and *arm* are signal-to-noise ratios in dB of the lowered int8 program against
 float32, on images that were not calibrated on: by `tosaic.quantize`, and by torchao with `tosaic.Quantizer()`
-and with `compatible_with="arm"`, where all operands have one scale. *rescales* are those of `tosaic.quantize`
-and of Arm's plan in the lowered programs. *fewest* is the least number of integers of the result that an
-operand uses, if the report names it.
+and with `compatible_with="arm"`, where all operands have one scale. *rescales* counts the rescales of
+`tosaic.quantize` and of Arm's plan in the lowered programs. *fewest* is the least number of integers of the
+result that an operand uses, if the report names it.
 """
 
 
@@ -180,7 +182,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(rows: list[Measured]) -> str:
-    """Returns the text of docs/joins.md."""
+    """Returns the text of docs/measured/joins.md."""
     header = (
         "network",
         "fixed",
@@ -215,7 +217,7 @@ def main() -> int:
             print(f"    {line}", flush=True)
     known = [stored(options.results, case) for case in CASES]
     if all(known):
-        PAGE.write_text(page([Measured(**m) for m in known if m]))
+        write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return 1 if broken else 0
 
 

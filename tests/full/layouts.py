@@ -1,4 +1,4 @@
-"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/layouts.md.
+"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/measured/layouts.md.
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
@@ -27,6 +27,7 @@ from layouts.beside import Beside, beside
 from layouts.modules import MODULES, Sized, example
 from layouts.view_programs import VIEW_PROGRAMS, view_program
 from layouts.vision_transformers import VISION_TRANSFORMERS, vision_transformer
+from markdown_page import write_markdown
 from models.integers import convert
 from models.quantize import converted
 from models.results import ROOT, store, stored
@@ -34,7 +35,7 @@ from models.zoo import NETWORKS, build
 from operators.running import in_children, quiet
 
 RESULTS = ROOT / "build" / "full" / "layouts"
-PAGE = ROOT / "docs" / "layouts.md"
+PAGE = ROOT / "docs" / "measured" / "layouts.md"
 SOURCES = Path(__file__).resolve().parents[1] / "layouts"
 CASES = (
     *MODULES,
@@ -122,7 +123,7 @@ def _theirs(r: Beside) -> str:
 
 
 def page(rows: Sequence[Beside]) -> str:
-    """Returns the text of docs/layouts.md."""
+    """Returns the text of docs/measured/layouts.md."""
     from importlib.metadata import version
 
     both = [r for r in rows if not r.theirs]
@@ -158,11 +159,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet()
     if options.page:
         known = [stored(options.results, _file(case), SOURCES) for case in CASES]
-        PAGE.write_text(page([Beside(**each) for each in known if each is not None]))
+        write_markdown(PAGE, page([Beside(**each) for each in known if each is not None]))
         return 0
     rows = measured(options.names, workers=options.workers, results=options.results)
     if list(options.names) == list(CASES):
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
     broken = [(r.name, r.violations) for r in rows if r.violations]
     for name, violations in broken:
         print(f"{name}: {'; '.join(violations)}")

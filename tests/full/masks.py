@@ -1,4 +1,4 @@
-"""Measures attentions by spelling of the mask and by the number that hides; writes docs/masks.md.
+"""Measures attentions by spelling of the mask and by the number that hides; writes docs/measured/masks.md.
 
     python tests/full/masks.py [--shard I/N] [--results FOLDER] [--page] [SPELLING ...]
 
@@ -19,13 +19,14 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from masks.measure import DOORS, FLOOR_DB, of_bools, of_spelling
 from masks.networks import SPELLINGS, VALUES, is_defined
 from models.results import ROOT, in_shard, parser_of, recorded, stored
 
 RESULTS = ROOT / "build" / "full" / "masks"
-PAGE = ROOT / "docs" / "masks.md"
+PAGE = ROOT / "docs" / "measured" / "masks.md"
 KINDS = ("constant", "input")
 CONFIGS = {"int8": tosaic.QConfig.int8, "int16x8": tosaic.QConfig.int16x8}
 
@@ -149,7 +150,7 @@ def main() -> int:
     bools = recorded(args.results, "bools", _bools)["cells"]
     results = {it: found for it in SPELLINGS if (found := stored(args.results, _key(it)))}
     if len(results) == len(SPELLINGS):
-        PAGE.write_text(page(results, bools))
+        write_markdown(PAGE, page(results, bools))
     wrong = faults(results, bools)
     print("\n".join(wrong) or "every cell holds")
     return bool(wrong)

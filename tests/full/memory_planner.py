@@ -1,10 +1,11 @@
-"""Peaks, proven bounds and planning times of all networks, and challenging instances: docs/memory_planner.md.
+"""Measures peaks, proven bounds and planning times of all networks, and of challenging instances.
 
     python tests/full/memory_planner.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Each network of `models.zoo` is lowered in float and as int8, and the memory of the whole program is planned,
-with the tensors inside the group. Then instances of which the least arena is known are placed. Exit code 1 if
-a plan has a fault or is smaller than its bound. Takes a quarter of an hour.
+Writes docs/measured/memory_planner.md. Each network of `models.zoo` is lowered in float and as int8, and the
+memory of the whole program is planned, with the tensors inside the group. Then instances of which the least
+arena is known are placed. Exit code 1 if a plan has a fault or is smaller than its bound. Takes a quarter of
+an hour.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from memory.instances import Instance, challenging
 from models.quantize import converted_with
@@ -30,7 +32,7 @@ from tosaic import _core
 from tosaic.memory.planner import EFFORT
 
 RESULTS = ROOT / "build" / "full" / "memory_planner"
-PAGE = ROOT / "docs" / "memory_planner.md"
+PAGE = ROOT / "docs" / "measured" / "memory_planner.md"
 FORMS = ("float", "int8")
 _RUNS = 3
 _MOST_MS = 10.0
@@ -43,7 +45,7 @@ _HEAD = """# The memory planner at its bound
 
 *peak*: the planned bytes of the lowered program, with inputs, outputs and the tensors inside. *bound*: no
 arena of these buffers is smaller. *ms*: processor time in which all arenas are placed, the least of three.
-[memory.md](memory.md) explains plans.
+[memory.md](../internals/memory.md) explains plans.
 """
 
 _INSTANCES = """
@@ -52,7 +54,7 @@ _INSTANCES = """
 An arena of 1 MiB is cut into buffers, so 1,048,576 bytes is the least arena (`tests/memory/instances.py`).
 With *kept 1.0*, nothing of it is free at any step; with *kept 0.9*, a tenth of the buffers was taken away.
 *session*: with the effort of sessions, 10 million units of about a nanosecond; *plan*: with that of
-`plan_memory`, 400 million. The columns behind them have the bytes above the bound, and processor time.
+`plan_memory`, 400 million. The columns after them have the bytes above the bound, and processor time.
 """
 
 
@@ -204,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             key = made.name.replace(" ", "_")
             results.append(recorded(options.results, key, lambda m=made: place_instance(m)))
             print(results[-1], flush=True)
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     wrong = violations(results)
     print(*wrong, sep="\n")
     return 1 if wrong else 0

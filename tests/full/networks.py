@@ -1,9 +1,10 @@
-"""Measures the ten networks through the whole compiler, and writes docs/networks.md once all have results.
+"""Measures the ten networks through the whole compiler.
 
     python tests/full/networks.py [--shard I/N] [--results FOLDER] [NAME ...]
 
-Results are stored in the folder, so an interrupted run continues; shards may share it. Exit code 1 if a
-network violates the contract that `models.measure` states.
+Writes docs/measured/float_networks.md once all have results. Results are stored in the folder, so an
+interrupted run continues; shards may share it. Exit code 1 if a network violates the contract that
+`models.measure` states.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.measure import Error, Measurement, measure, violations
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "networks"
-PAGE = ROOT / "docs" / "networks.md"
+PAGE = ROOT / "docs" / "measured" / "float_networks.md"
 
 _HEAD = """# Ten networks, from torch.export to the TOSA reference model
 
@@ -64,7 +66,7 @@ def measured(name: str, results: Path = RESULTS) -> Measurement:
 
 
 def page(rows: list[Measurement]) -> str:
-    """Returns the text of docs/networks.md."""
+    """Returns the text of docs/measured/float_networks.md."""
     head = _HEAD.format(
         beyond=_beyond_by_largest(rows),
         **measured_with(),
@@ -138,8 +140,8 @@ def _max_table(rows: list[Measurement]) -> str:
 
 
 def write_page(results: Path = RESULTS) -> None:
-    """Writes docs/networks.md; measures networks that have no stored result."""
-    PAGE.write_text(page([measured(name, results) for name in NETWORKS]))
+    """Writes docs/measured/float_networks.md; measures networks that have no stored result."""
+    write_markdown(PAGE, page([measured(name, results) for name in NETWORKS]))
 
 
 def main() -> int:

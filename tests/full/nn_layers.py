@@ -1,10 +1,10 @@
-"""Tests every layer of torch.nn and every function of torch.nn.functional, and writes docs/nn_layers.md.
+"""Tests every layer of torch.nn and every function of torch.nn.functional.
 
     python tests/full/nn_layers.py [--workers W] [NAME ...]
 
-Each is built in inference mode in float32, exported, imported, run by us, lowered to TOSA-1.0+FP (with +INT
-if necessary), run again, run on the reference model, and compared with torch (`layers.measuring`). Exit code
-1 if fewer than 95 % of them agree. Takes one or two minutes.
+Writes docs/measured/nn_layers.md. Each is built in inference mode in float32, exported, imported, run by us,
+lowered to TOSA-1.0+FP (with +INT if necessary), run again, run on the reference model, and compared with
+torch (`layers.measuring`). Exit code 1 if fewer than 95 % of them agree. Takes one or two minutes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import torch
 import tosaic
 from layers.measuring import Measured, classes, functions, measure
 from layers.table import NO_LAYERS, OUT_OF_REACH
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT
 from operators.running import in_children, quiet
 
-PAGE = ROOT / "docs" / "nn_layers.md"
+PAGE = ROOT / "docs" / "measured" / "nn_layers.md"
 LEAST_SHARE = 0.95
 _PATIENCE_SECONDS = 300.0
 
@@ -64,7 +65,7 @@ def _job(name: str, functional: bool, _note: Callable[[str], None]) -> Measured:
 
 
 def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
-    """Returns the text of docs/nn_layers.md."""
+    """Returns the text of docs/measured/nn_layers.md."""
     every = [*modules, *of_functions]
     head = _HEAD.format(
         date=date.today().isoformat(),
@@ -115,7 +116,7 @@ def main() -> int:
             print(f"{m.name}: {m.reached} {m.reason}")
     print(f"{_agreed(every)} of {len(every)} agree")
     if not wanted:
-        PAGE.write_text(page(modules, of_functions))
+        write_markdown(PAGE, page(modules, of_functions))
     return 0 if _agreed(every) >= LEAST_SHARE * len(every) else 1
 
 

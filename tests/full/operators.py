@@ -1,11 +1,12 @@
-"""Tries many calls of every overload of the operator list, and writes docs/coverage.md once all have results.
+"""Tries many calls of every overload of the operator list.
 
     python tests/full/operators.py [--examples N] [--seed S] [--shard I/N] [--workers W] [--results FOLDER]
                                    [NAME ...]
 
-An overload is tried in a process of its own, so that a crash or a hang is a result too. Results are stored in
-the folder, so an interrupted run continues; shards may share it. A failure is printed as the case that
-reproduces it (`python -m operators --case ...`). Exit code 1 if anything failed.
+Writes docs/measured/overloads.md once all have results. An overload is tried in a process of its own, so that
+a crash or a hang is a result too. Results are stored in the folder, so an interrupted run continues; shards
+may share it. A failure is printed as the case that reproduces it (`python -m operators --case ...`). Exit
+code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.names import overloads
@@ -29,7 +31,7 @@ from operators.running import Tried, in_children, quiet, try_overload
 from operators.table import ROWS
 
 RESULTS = ROOT / "build" / "full" / "operators"
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "measured" / "overloads.md"
 SOURCES = Path(__file__).resolve().parents[1] / "operators"
 _PATIENCE_SECONDS = 900.0
 
@@ -85,7 +87,7 @@ def _job(name: str, examples: int, seed: int, note: Callable[[str], None]) -> Tr
 
 
 def page(rows: Sequence[Tried]) -> str:
-    """Returns the text of docs/coverage.md."""
+    """Returns the text of docs/measured/overloads.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),
@@ -163,7 +165,7 @@ def main() -> int:
     same = {"examples": options.examples, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
     if all(stored(options.results, file_name(name), SOURCES) for name in overloads()):
-        PAGE.write_text(page(list(tried(list(overloads()), workers=options.workers, **same).values())))
+        write_markdown(PAGE, page(list(tried(list(overloads()), workers=options.workers, **same).values())))
     return 1 if any(r.failures for r in rows.values()) else 0
 
 

@@ -1,13 +1,13 @@
-"""Measures 15 networks with tosaic's quantizer, and writes docs/quantizer.md once all have results.
+"""Measures 15 networks with tosaic's quantizer.
 
     python tests/full/own_quantizer.py [--shard I/N] [--results FOLDER] [--times] [NETWORK ...]
 
-Calibration samples, the samples of the measurement and the rules of converted graphs are those of
-tests/full/quantized_networks.py, from whose page the accuracy with ExecuTorch's TOSAQuantizer is read. The
-page does not have the five architectures of `models.zoo.MORE`, so this script quantizes them with the
-TOSAQuantizer, too, and stores the converted programs. `--times` also measures how long the TOSAQuantizer
-takes, which is minutes for some networks. Exit code 1 if a network violates a condition that `violations`
-states.
+Writes docs/measured/networks_with_torchao.md once all have results. Calibration samples, the samples of the
+measurement and the rules of converted graphs are those of tests/full/quantized_networks.py, from whose page
+the accuracy with ExecuTorch's TOSAQuantizer is read. The page does not have the five architectures of
+`models.zoo.MORE`, so this script quantizes them with the TOSAQuantizer, too, and stores the converted
+programs. `--times` also measures how long the TOSAQuantizer takes, which is minutes for some networks. Exit
+code 1 if a network violates a condition that `violations` states.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 import tosaic
 from full.quantized_networks import programs
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models import quantize
 from models.integers import convert, signal_to_noise
@@ -38,8 +39,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "own_quantizer"
-PAGE = ROOT / "docs" / "quantizer.md"
-ARM_PAGE = ROOT / "docs" / "quantized_networks.md"
+PAGE = ROOT / "docs" / "measured" / "networks_with_torchao.md"
+ARM_PAGE = ROOT / "docs" / "measured" / "integer_networks.md"
 CASES = (*NETWORKS, *MORE)
 CAUSAL = ("llama2", "opt", "qwen2")
 TRANSFORMERS = ("deit_tiny", "bert4", "mobilevit", "swin", "wav2vec2", *CAUSAL)
@@ -52,14 +53,14 @@ _HEAD = """# Fifteen networks with tosaic's quantizer
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-`tosaic.Quantizer()` quantizes each network of [networks.md](networks.md) with torchao's PT2E flow, calibrated
-on four inputs. Five more architectures of transformers follow, with random weights by the same rules:
-{more}. No network gets options of its own. *int8* and *int16x8* are the signal-to-noise ratios in dB
-of the program lowered to integers against float32, on eight inputs that the quantizer has not seen.
+`tosaic.Quantizer()` quantizes each network of [float_networks.md](float_networks.md) with torchao's PT2E
+flow, calibrated on four inputs. Five more architectures of transformers follow, with random weights by the
+same rules: {more}. No network gets options of its own. *int8* and *int16x8* are the signal-to-noise ratios in
+dB of the program lowered to integers against float32, on eight inputs that the quantizer has not seen.
 *TOSAQuantizer* is the ratio with ExecuTorch's quantizer on the same inputs; for the first ten networks it is
-that of the page [quantized_networks.md](quantized_networks.md). *to q/dq* compares the lowered int8 program
-with torch's q/dq graph, and *differing* counts the elements in which the TOSA reference model differs from
-our executor. Times are seconds of one run, `prepare_pt2e` and `convert_pt2e` together; *plan* is the time in
+that of the page [integer_networks.md](integer_networks.md). *to q/dq* compares the lowered int8 program with
+torch's q/dq graph, and *differing* counts the elements in which the TOSA reference model differs from our
+executor. Times are seconds of one run, `prepare_pt2e` and `convert_pt2e` together; *plan* is the time in
 which C++ computes the specs, in microseconds for each node of torch.
 """
 
@@ -191,7 +192,7 @@ def arm_db(name: str, results: Path) -> float:
 
 
 def page(rows: Sequence[Measured], ratios: dict[str, float], arms: dict[str, Times]) -> str:
-    """Returns the text of docs/quantizer.md.
+    """Returns the text of docs/measured/networks_with_torchao.md.
 
     `ratios` and `arms` have the ratios and the times with the TOSAQuantizer, by network.
     """
@@ -260,7 +261,7 @@ def main() -> int:
     if all(known.values()):
         arms = {name: Times(**found) for name in CASES if (found := stored(options.results, f"{name}.arm"))}
         ratios = {name: arm_db(name, options.results) for name in CASES}
-        PAGE.write_text(page([Measured(**m) for m in known.values() if m], ratios, arms))
+        write_markdown(PAGE, page([Measured(**m) for m in known.values() if m], ratios, arms))
     return 1 if broken else 0
 
 

@@ -1,11 +1,12 @@
-"""Reads `.pt2` files of all networks without torch, compares with torch, and writes docs/pt2_networks.md.
+"""Reads `.pt2` files of all networks without torch, and compares with torch.
 
     python tests/full/pt2_files.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Each network of `tests/models/zoo.py` is saved in float, and quantized by XNNPACK's quantizer, by Arm's and by
-`tosaic.quantize`. A process without torch reads each file and writes the text of the graph. The text has to
-be that of `tosaic.from_exported(torch.export.load(path))`, and the constants have to be equal in all bytes.
-Exit code 1 if a file violates what `violations` states. Takes ten minutes or more."""
+Writes docs/measured/pt2_networks.md. Each network of `tests/models/zoo.py` is saved in float, and quantized
+by XNNPACK's quantizer, by Arm's and by `tosaic.quantize`. A process without torch reads each file and writes
+the text of the graph. The text has to be that of `tosaic.from_exported(torch.export.load(path))`, and the
+constants have to be equal in all bytes. Exit code 1 if a file violates what `violations` states. Takes ten
+minutes or more."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.quantize import converted
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -33,7 +35,7 @@ NAMES = (*NETWORKS, *MORE)
 _FOREIGN = ("xnnpack", "arm")  # quantizers of other projects
 FORMS = ("float", *_FOREIGN, "tosaic")
 RESULTS = ROOT / "build" / "full" / "pt2_files"
-PAGE = ROOT / "docs" / "pt2_networks.md"
+PAGE = ROOT / "docs" / "measured" / "pt2_networks.md"
 _PACKAGES = ("pt2", "torch_operators")
 _CALIBRATION = 2
 
@@ -45,10 +47,10 @@ _HEAD = """# `.pt2` files of networks
 {count} of {all} files.
 
 `.pt2` files of networks in float, and quantized by XNNPACK's, Arm's and tosaic's quantizer. A process without
-torch reads each file ([pt2.md](pt2.md)). *graph*: whether the text of the graph is that of the import of the
-program that torch loads. *constants*: how many there are, and how many differ in a byte. *needs torch*: the
-first call that only torch can take apart; such a file is read by torch's loader. *no file*: the quantizer
-fails on the network; its error is in the last column.
+torch reads each file ([pt2_files.md](../guide/pt2_files.md)). *graph*: whether the text of the graph is that
+of the import of the program that torch loads. *constants*: how many there are, and how many differ in a byte.
+*needs torch*: the first call that only torch can take apart; such a file is read by torch's loader. *no
+file*: the quantizer fails on the network; its error is in the last column.
 """
 
 _READ = """
@@ -156,7 +158,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(measured: Sequence[Measured]) -> str:
-    """Returns the text of docs/pt2_networks.md."""
+    """Returns the text of docs/measured/pt2_networks.md."""
     columns = ["network", "form", "graph", "bytes", "nodes", "constants", "differing", "needs torch"]
     rows = [
         [
@@ -188,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = wrong or bool(violations(found))
     every = [stored(options.results, f"{name} {form}", also=_PACKAGES) for name in NAMES for form in FORMS]
     if any(every):
-        PAGE.write_text(page([Measured(**each) for each in every if each]))
+        write_markdown(PAGE, page([Measured(**each) for each in every if each]))
     return int(wrong)
 
 

@@ -1,4 +1,4 @@
-"""Reads and runs `.pte` files that ten flows make of four networks, and writes docs/pte_networks.md.
+"""Reads and runs `.pte` files that ten flows make of four networks, and writes docs/measured/pte_networks.md.
 
     python tests/full/pte_files.py [--shard I/N] [--results FOLDER] [--flow FLOW ...] [NETWORK ...]
 
@@ -29,6 +29,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.quantize import converted
@@ -46,7 +47,7 @@ from tosaic.pte.payloads import is_tosa
 
 NETWORKS = ("ds_cnn", "mobilenet_v2", "resnet18", "deit_tiny")
 RESULTS = ROOT / "build" / "full" / "pte_files"
-PAGE = ROOT / "docs" / "pte_networks.md"
+PAGE = ROOT / "docs" / "measured" / "pte_networks.md"
 _PACKAGES = ("pte", "torch_operators")
 _CALIBRATION, _UNSEEN = 4, (100, 101)
 _LEAST_DISTINCT = 8
@@ -64,16 +65,17 @@ _HEAD = """# `.pte` files of networks
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}. Measured so far:
 {count} of {all} files.
 
-`.pte` files that ten flows made of four networks, read and run by `tosaic.load_pte` ([pte.md](pte.md)).
-*calls*: instructions outside of delegates. *unequal*: delegates whose backend id or payload ExecuTorch's
-deserialiser shows otherwise. *compared with*: what else computed the file, on one unseen sample: ExecuTorch's
-runtime, the TOSA reference model on the same payloads, or Vulkan. Delegates of XNNPACK and Vela run on tosaic
-by their TOSA sources. *result*: for integer payloads the elements that differ, none is allowed; for floats
-the ratio in dB, at least {least:.0f}, and at least {qdq:.0f} where sums of floats are rounded to int8. A
-deep network amplifies these roundings. *torch's result* is the same ratio for torch, which shows how much;
-where it is less than {qdq:.0f} dB, ours may be {rounding:.0f} dB worse than torch's. *to
-torch*: the ratio to the exported program. *values*: distinct elements of the output. *damage*: the checks
-also ran on the file with a damaged payload, or a damaged constant if it has no delegate, and found it.
+`.pte` files that ten flows made of four networks, read and run by `tosaic.load_pte`
+([pte_files.md](../guide/pte_files.md)). *calls*: instructions outside of delegates. *unequal*: delegates
+whose backend id or payload ExecuTorch's deserialiser shows otherwise. *compared with*: what else computed the
+file, on one unseen sample: ExecuTorch's runtime, the TOSA reference model on the same payloads, or Vulkan.
+Delegates of XNNPACK and Vela run on tosaic by their TOSA sources. *result*: for integer payloads the elements
+that differ, none is allowed; for floats the ratio in dB, at least {least:.0f}, and at least {qdq:.0f} where
+sums of floats are rounded to int8. A deep network amplifies these roundings. *torch's result* is the same
+ratio for torch, which shows how much; where it is less than {qdq:.0f} dB, ours may be {rounding:.0f} dB worse
+than torch's. *to torch*: the ratio to the exported program. *values*: distinct elements of the output.
+*damage*: the checks also ran on the file with a damaged payload, or a damaged constant if it has no delegate,
+and found it.
 """
 
 
@@ -296,7 +298,7 @@ _OTHERS = {"runtime": "ExecuTorch's runtime", "reference": "TOSA reference model
 
 
 def page(measured: Sequence[Measured]) -> str:
-    """Returns the text of docs/pte_networks.md."""
+    """Returns the text of docs/measured/pte_networks.md."""
     columns = ["network", "flow", "compared with", "delegates", "calls", "bytes", "unequal", "result"]
     columns += ["torch's result", "to torch", "elements", "values", "damage"]
     rows = [
@@ -346,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = wrong or bool(violations(found))
     every = [stored(options.results, f"{name} {flow}", also=_PACKAGES) for name in NETWORKS for flow in FLOWS]
     if any(every):
-        PAGE.write_text(page([Measured(**each) for each in every if each]))
+        write_markdown(PAGE, page([Measured(**each) for each in every if each]))
     return int(wrong)
 
 

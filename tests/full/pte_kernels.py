@@ -1,4 +1,4 @@
-"""All overloads of `tests/operators` in `.pte` files of ours, and docs/pte_kernels.md.
+"""All overloads of `tests/operators` in `.pte` files of ours, and docs/measured/pte_kernels.md.
 
     python tests/full/pte_kernels.py [--calls N] [--workers N] [OVERLOAD ...]
 
@@ -19,13 +19,14 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, measured_with
 from operators.running import in_children
 from operators.table import ROWS
 from pte.written_calls import Written, try_written
 
-PAGE = ROOT / "docs" / "pte_kernels.md"
+PAGE = ROOT / "docs" / "measured" / "pte_kernels.md"
 KNOWN = {
     "max_pool2d": "the kernel's maximum of a number and NaN may be the number; torch's is NaN",
     "sign": "the kernel's sign of NaN is NaN; torch's is 0",
@@ -40,8 +41,8 @@ _HEAD = """# Kernels of the host in `.pte` files
 {date}; {cpu}; tosaic {version}, torch {torch}, executorch {executorch}.
 
 Calls of {overloads} overloads of torch, {calls} of each at most, written by `tosaic.save_pte`
-([pte.md](pte.md#writing)) and run by ExecuTorch's runtime: {right} overloads agree with torch within the
-bounds of `tests/operators`. The others:
+([pte_files.md](../guide/pte_files.md#writing)) and run by ExecuTorch's runtime: {right} overloads agree with
+torch within the bounds of `tests/operators`. The others:
 """
 
 
@@ -66,7 +67,7 @@ def _shown(text: str) -> str:
 
 
 def page(found: dict[str, Written], calls: int) -> str:
-    """Returns the text of docs/pte_kernels.md."""
+    """Returns the text of docs/measured/pte_kernels.md."""
     rows = [
         [
             f"`{name}`",
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     print(f"{sum(map(_is_right, found.values()))} of {len(options.overloads)} overloads agree with torch")
     if not wrong and set(found) == set(ROWS):
-        PAGE.write_text(page(found, options.calls))
+        write_markdown(PAGE, page(found, options.calls))
     return int(wrong)
 
 

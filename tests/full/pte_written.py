@@ -1,4 +1,4 @@
-"""Writes ten networks as `.pte` files with three kinds of payloads, and docs/pte_written.md.
+"""Writes ten networks as `.pte` files with three kinds of payloads, and docs/measured/pte_written.md.
 
     python tests/full/pte_written.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import tosaic
 from executorch.runtime import Runtime
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.by_claimant import measure_all
 from models.quantize import converted
@@ -38,7 +39,7 @@ from tosaic.pte.payloads import is_tosa
 
 CLAIMANTS = ("TOSA-1.0+INT", "vgf", "ethos-u55-128")
 RESULTS = ROOT / "build" / "full" / "pte_written"
-PAGE = ROOT / "docs" / "pte_written.md"
+PAGE = ROOT / "docs" / "measured" / "pte_written.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DISTINCT = 8
 
@@ -48,15 +49,15 @@ _HEAD = """# Networks as `.pte` files
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-Ten networks in int8 by Arm's quantizer, written by `tosaic.save_pte` ([pte.md](pte.md#writing)) and by
-ExecuTorch from what `TosaicPartitioner` lowered. *kernels*: calls outside of delegates. *same method*: both
-files call the same operators and delegates in the same order, with the same inputs and outputs; *computing*:
-that is so without the calls that change a dtype or a dim order. *conversions*: the number of these calls, and
-of the transpositions inside the payloads, in our file and in theirs.
-*same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because an axis of
-extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the output of
-`tosaic.load_pte(...).run` that are not those of the lowered program. *Vulkan*: the same for VGF payloads on
-Vulkan. ExecuTorch's runtime loads every file. *s*: one run of each way, with this machine's load.
+Ten networks in int8 by Arm's quantizer, written by `tosaic.save_pte`
+([pte_files.md](../guide/pte_files.md#writing)) and by ExecuTorch from what `TosaicPartitioner` lowered.
+*kernels*: calls outside of delegates. *same method*: both files call the same operators and delegates in the
+same order, with the same inputs and outputs; *computing*: that is so without the calls that change a dtype or
+a dim order. *conversions*: the number of these calls, and of the transpositions inside the payloads, in our
+file and in theirs. *same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because
+an axis of extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the
+output of `tosaic.load_pte(...).run` that differ from the lowered program's. *Vulkan*: the same for VGF
+payloads on Vulkan. ExecuTorch's runtime loads every file. *s*: one run of each way, with this machine's load.
 """
 
 
@@ -200,7 +201,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(measured: Sequence[Measured]) -> str:
-    """Returns the text of docs/pte_written.md."""
+    """Returns the text of docs/measured/pte_written.md."""
     columns = [
         "network",
         "claimant",
@@ -243,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made=Measured,
         measure=measure,
         violations=violations,
-        write=lambda every: PAGE.write_text(page(every)),
+        write=lambda every: write_markdown(PAGE, page(every)),
     )
 
 

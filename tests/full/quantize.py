@@ -1,12 +1,13 @@
-"""Quantizes 15 networks with `tosaic.quantize`, and writes docs/quantize_networks.md once all have results.
+"""Quantizes 15 networks with `tosaic.quantize`.
 
     python tests/full/quantize.py [--shard I/N] [--results FOLDER] [--peers] [--page] [NETWORK ...]
 
-The networks are those of tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios
-against float32 on samples that no quantizer has seen. The peers calibrate on the same samples: torchao's flow
-with `tosaic.Quantizer`, and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not
-depend on this project and are stored; `--peers` makes only these. Exit code 1 if a network violates a
-condition that `violations` states.
+Writes docs/measured/networks_without_torchao.md once all have results. The networks are those of
+tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios against float32 on samples
+that no quantizer has seen. The peers calibrate on the same samples: torchao's flow with `tosaic.Quantizer`,
+and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not depend on this project and
+are stored; `--peers` makes only these. Exit code 1 if a network violates a condition that `violations`
+states.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 import tosaic
 from full.quantized_networks import programs
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import NotConverted, convert, signal_to_noise
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -35,7 +37,7 @@ from tosaic.annotation import Fixed, Observed, Plan
 from tosaic.lowering.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "quantize"
-PAGE = ROOT / "docs" / "quantize_networks.md"
+PAGE = ROOT / "docs" / "measured" / "networks_without_torchao.md"
 CASES = (*NETWORKS, *MORE)
 CALIBRATION = 16
 _FIRST_UNSEEN, _SAMPLES = 100, 32
@@ -53,10 +55,10 @@ _HEAD = """# Fifteen networks with `tosaic.quantize`
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-`tosaic.quantize` quantizes each network of [quantizer.md](quantizer.md) on our executor, calibrated on
-{calibration} inputs. No network gets options of its own. The columns *quantize*, *Quantizer* and
-*TOSAQuantizer* have the signal-to-noise ratios in dB of programs that are lowered to integers, against
-float32, on {samples} inputs that no quantizer has seen. *Quantizer* is torchao's flow with
+`tosaic.quantize` quantizes each network of [networks_with_torchao.md](networks_with_torchao.md) on our
+executor, calibrated on {calibration} inputs. No network gets options of its own. The columns *quantize*,
+*Quantizer* and *TOSAQuantizer* have the signal-to-noise ratios in dB of programs that are lowered to
+integers, against float32, on {samples} inputs that no quantizer has seen. *Quantizer* is torchao's flow with
 `tosaic.Quantizer`, and *TOSAQuantizer* is torchao's flow with ExecuTorch's quantizer, lowered by us. Both
 peers calibrate on the same inputs. The ratio of `tosaic.quantize` may be at most {near} dB below that of a
 peer. *Differing* counts the elements in which the TOSA reference model differs from our executor, on one
@@ -71,8 +73,8 @@ _SENSITIVE = """## How exact these ratios are
 other kernels, whose results differ in the last bits, so that a few numbers are in other bins of a histogram.
 To see what such differences do, each scale of an activation is multiplied by 1 + {shaken:g} r with a random
 normal r, {seeds} times. *Shaken* is the range of the ratios, and *to itself* the least ratio between the
-outputs of a shaken program and those of the program itself. *To Quantizer* is the ratio between the outputs
-of both flows.
+outputs of a shaken program and the outputs of the program itself. *To Quantizer* is the ratio between the
+outputs of both flows.
 """
 
 
@@ -264,7 +266,7 @@ def violations(m: Measured) -> list[str]:
 
 
 def page(rows: Sequence[Measured]) -> str:
-    """Returns the text of docs/quantize_networks.md."""
+    """Returns the text of docs/measured/networks_without_torchao.md."""
     head = _HEAD.format(
         **measured_with(),
         calibration=CALIBRATION,
@@ -358,7 +360,7 @@ def main() -> int:
     known = {name: stored(options.results, name) for name in CASES}
     if all(known.values()):
         rows = [of_record(m) for m in known.values() if m]
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
         broken = sum(len(violations(m)) for m in rows)
     return 1 if broken else 0
 

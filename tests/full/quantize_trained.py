@@ -1,10 +1,10 @@
-"""Measures the accuracy of trained networks with `tosaic.quantize`, and writes docs/quantize_trained.md.
+"""Measures the accuracy of trained networks with `tosaic.quantize`.
 
     python tests/full/quantize_trained.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
-The networks, their samples and the batches of calibration are those of tests/full/trained_networks.py.
-Results are stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what
-`faults` demands.
+Writes docs/measured/trained_networks_without_torchao.md. The networks, their samples and the batches of
+calibration are those of tests/full/trained_networks.py. Results are stored in the folder, so an interrupted
+run continues. Exit code 1 if an accuracy is below what `faults` demands.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
@@ -33,7 +34,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Observed, Plan, q_format
 
 RESULTS = ROOT / "build" / "full" / "quantize_trained"
-PAGE = ROOT / "docs" / "quantize_trained.md"
+PAGE = ROOT / "docs" / "measured" / "trained_networks_without_torchao.md"
 TARGET = "TOSA-1.0+INT+int16"
 MOST_LOST = {"int8": 0.5, "int16x8": 0.1}
 """By configuration: how many points of accuracy it may lose."""
@@ -53,11 +54,12 @@ _HEAD = """# Trained networks with `tosaic.quantize`
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}.
 
-The networks of [trained_networks.md](trained_networks.md), quantized by `tosaic.quantize` on the same five
-batches of training samples, lowered to TOSA-1.0+INT+int16, with no operator left float. The table shows the
-percentage of right answers on {samples} samples that were not used in training. *Quantizer* is torchao's flow
-with `tosaic.Quantizer`. In the columns *Q7* and *Q15*, a rule gives every activation a fixed-point format of
-8 or 16 bits, `q_format("Qm.n")` with the fewest bits before the point that hold its range; weights are int8.
+The networks of [trained_networks_with_torchao.md](trained_networks_with_torchao.md), quantized by
+`tosaic.quantize` on the same five batches of training samples, lowered to TOSA-1.0+INT+int16, with no
+operator left float. The table shows the percentage of right answers on {samples} samples that were not used
+in training. *Quantizer* is torchao's flow with `tosaic.Quantizer`. In the columns *Q7* and *Q15*, a rule
+gives every activation a fixed-point format of 8 or 16 bits, `q_format("Qm.n")` with the fewest bits before
+the point that hold its range; weights are int8.
 
 {table}
 
@@ -206,7 +208,7 @@ def main() -> int:
         wrong += faults(result)
     results = [found for name in TASKS if (found := stored(args.results, name))]
     if len(results) == len(TASKS):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
         wrong = [fault for result in results for fault in faults(result)]
     print("\n".join(wrong) or "no accuracy is below what it has to be")
     return bool(wrong)

@@ -1,11 +1,12 @@
-"""Measures the ten networks with each quantizer, and writes docs/quantized_networks.md once all have results.
+"""Measures the ten networks with each quantizer.
 
     python tests/full/quantized_networks.py [--shard I/N] [--results FOLDER] [--prepare] [--page] [CASE ...]
 
-A case is a network, or a network and a quantizer with a point between: ``resnet18.arm``.
-Results are stored in the folder, so an interrupted run continues; shards may share it. Converted programs and
-the results of ExecuTorch's Arm lowering do not depend on this project and are stored separately; `--prepare`
-makes only these. Exit code 1 if a network violates the contract that `models.integers` states.
+Writes docs/measured/integer_networks.md once all have results. A case is a network, or a network and a
+quantizer with a point between: ``resnet18.arm``. Results are stored in the folder, so an interrupted run
+continues; shards may share it. Converted programs and the results of ExecuTorch's Arm lowering do not depend
+on this project and are stored separately; `--prepare` makes only these. Exit code 1 if a network violates the
+contract that `models.integers` states.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models import quantize, zoo
 from models.integers import (
@@ -42,7 +44,7 @@ from models.results import ROOT, in_shard, measured_with, parser_of, recorded, s
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "quantized_networks"
-PAGE = ROOT / "docs" / "quantized_networks.md"
+PAGE = ROOT / "docs" / "measured" / "integer_networks.md"
 CASES = tuple(f"{name}.{quantizer}" for quantizer in QUANTIZERS for name in NETWORKS)
 
 _HEAD = """# Ten quantized networks, from q/dq graphs to the TOSA reference model
@@ -51,8 +53,8 @@ _HEAD = """# Ten quantized networks, from q/dq graphs to the TOSA reference mode
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-The networks are those of [networks.md](networks.md). Torchao's PT2E flow quantizes each of them with
-ExecuTorch's XNNPACK quantizer, Arm's TOSAQuantizer and the Cortex-M quantizer. Every network runs on ten
+[float_networks.md](float_networks.md) describes the networks. Torchao's PT2E flow quantizes each of them
+with ExecuTorch's XNNPACK quantizer, Arm's TOSAQuantizer and the Cortex-M quantizer. Every network runs on ten
 inputs: eight that the quantizer has not seen, one below the range that it has seen, and one above that range
 (for token numbers, the smallest and the largest that it has seen).
 
@@ -101,7 +103,7 @@ def _peers() -> str:
 
 
 def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
-    """Returns the text of docs/quantized_networks.md."""
+    """Returns the text of docs/measured/integer_networks.md."""
     head = _HEAD.format(
         **measured_with(),
         isas=", ".join(tosaic._core.usable_isas()),
@@ -203,18 +205,18 @@ def _left_list(rows: list[Quantized]) -> str:
 
 
 def write_page(results: Path = RESULTS) -> None:
-    """Writes docs/quantized_networks.md; measures cases that have no stored result."""
+    """Writes docs/measured/integer_networks.md; measures cases that have no stored result."""
     rows = [measured(case, results) for case in CASES]
-    PAGE.write_text(page(rows, {name: arm_of(name, results) for name in NETWORKS}))
+    write_markdown(PAGE, page(rows, {name: arm_of(name, results) for name in NETWORKS}))
 
 
 def write_page_of_known(results: Path) -> None:
-    """Writes docs/quantized_networks.md with the cases that have stored results; it names the other cases."""
+    """Writes the page with the cases that have stored results, and names the other cases."""
     known = [case for case in CASES if stored(results, case)]
     rows = [measured(case, results) for case in known]
     arms = {m.network: arm_of(m.network, results) for m in rows if m.quantizer == "arm"}
     others = ", ".join(case for case in CASES if case not in known)
-    PAGE.write_text(page(rows, arms) + (f"\nNot measured yet: {others}.\n" if others else ""))
+    write_markdown(PAGE, page(rows, arms) + (f"\nNot measured yet: {others}.\n" if others else ""))
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Tests every overload between Q/DQ nodes of 8 and 16 bits, and writes docs/quantized_operators.md.
+"""Tests every overload between Q/DQ nodes of 8 and 16 bits, and writes docs/measured/integer_overloads.md.
 
     python tests/full/quantized_operators.py [--examples N] [--bits 8|16] [--shard I/N] [--workers W]
                                              [--results FOLDER] [NAME ...]
@@ -23,13 +23,14 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.integers import MOST_LSB, check_integers
 from operators.running import first_examples, in_children, quiet
 from operators.table import ROWS
 
 RESULTS = ROOT / "build" / "full" / "quantized_operators"
-PAGE = ROOT / "docs" / "quantized_operators.md"
+PAGE = ROOT / "docs" / "measured" / "integer_overloads.md"
 SOURCES = Path(__file__).resolve().parents[1] / "operators"
 BITS = (8, 16)
 _PATIENCE_SECONDS = 600.0
@@ -42,10 +43,10 @@ _HEAD = """# Every overload in integer arithmetic
 
 Each call that `tests/operators` draws stands between dequantize and quantize nodes of 8 and of 16 bits. It is
 lowered to TOSA-1.0+INT (for 16 bits, with int16). From the same integers, a result may be at most {most} unit
-off torch's q/dq graph in 8 bits, and in 16 bits as many units as [operators.md](operators.md) states. A
-result beyond this bound is compared with torch's result in f64 instead ({by_double} calls). No element may
-differ on the reference model. The integers have scales as observers choose them, narrow ranges, scales that
-saturate or are coarse, and scales of 1e-6 and 1e3.
+off torch's q/dq graph in 8 bits, and in 16 bits as many units as [operators.md](../reference/operators.md)
+states. A result beyond this bound is compared with torch's result in f64 instead ({by_double} calls). No
+element may differ on the reference model. The integers have scales as observers choose them, narrow ranges,
+scales that saturate or are coarse, and scales of 1e-6 and 1e3.
 
 {agreed:,} calls of {overloads} overloads agree. {refused:,} calls have no integer form, for the reasons
 below. {failed} calls fail. {skipped:,} more calls were drawn and not tried, because no quantizer annotates
@@ -131,7 +132,7 @@ def tried(
 
 
 def page(results: Sequence[Tried]) -> str:
-    """Returns the text of docs/quantized_operators.md."""
+    """Returns the text of docs/measured/integer_overloads.md."""
     by_name: dict[str, dict[int, Tried]] = {}
     for r in results:
         by_name.setdefault(r.name, {})[r.bits] = r
@@ -186,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = tried(names, bits, examples=options.examples, workers=options.workers, results=options.results)
     print(f"{sum(r.agreed for r in found)} agreed, {sum(len(r.failures) for r in found)} failed")
     if len(names) == len(ROWS) and len(bits) == len(BITS):
-        PAGE.write_text(page(found))
+        write_markdown(PAGE, page(found))
     return 1 if any(r.failures for r in found) else 0
 
 

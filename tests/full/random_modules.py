@@ -1,4 +1,4 @@
-"""Checks many random torch modules from export to the reference model, and writes docs/random_modules.md.
+"""Checks many random torch modules from export to the reference model.
 
     python tests/full/random_modules.py [--start N] [--count N] [--shard I/N] [--results FOLDER] [--workers W]
                                         [--shrink] [--page]
@@ -6,7 +6,8 @@
 `random_modules` generates the modules, and `random_modules.checking` says what has to agree. Each module is
 checked in a process of its own. Results are stored in the folder, one line for each seed, so an interrupted
 run continues if the code is the same; shards may share the folder. With `--shrink`, each failure is printed
-with a minimal module. The page is written from all results of the folder. Exit code 1 if a module failed.
+with a minimal module. docs/measured/random_modules.md is written from all results of the folder. Exit code 1
+if a module failed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, fingerprint, in_shard, measured_with, parser_of
 from operators.running import in_children, quiet
@@ -33,7 +35,7 @@ from random_modules.need import forced_by
 from random_modules.reporting import report
 
 RESULTS = ROOT / "build" / "full" / "random_modules"
-PAGE = ROOT / "docs" / "random_modules.md"
+PAGE = ROOT / "docs" / "measured" / "random_modules.md"
 SOURCES = Path(__file__).resolve().parents[1] / "random_modules"
 COUNT = 5000
 _PATIENCE_SECONDS = 120.0
@@ -100,7 +102,7 @@ def stored(results: Path) -> list[Checked]:
 
 
 def page(rows: Sequence[Checked]) -> str:
-    """Returns the text of docs/random_modules.md."""
+    """Returns the text of docs/measured/random_modules.md."""
     seeds = [row.seed for row in rows]
     head = _HEAD.format(
         **measured_with(),
@@ -217,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = sum(bool(row.failures) for row in rows)
     print(f"{len(rows)} modules, {failed} failed, {len(without_need(rows))} refused without need")
     if rows and options.shard[1] == 1:
-        PAGE.write_text(page(rows))
+        write_markdown(PAGE, page(rows))
     return 1 if failed else 0
 
 

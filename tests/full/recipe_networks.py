@@ -1,4 +1,4 @@
-"""Every built-in recipe on four networks, and docs/recipe_networks.md.
+"""Every built-in recipe on four networks, and docs/measured/recipe_networks.md.
 
     python tests/full/recipe_networks.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -23,6 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import numpy as np
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded
 from models.trained import TASKS, Trained, accuracy, digits_epoch, train
@@ -30,7 +31,7 @@ from models.zoo import build, one_thread, quiet
 from tosaic import recipes
 
 RESULTS = ROOT / "build" / "full" / "recipe_networks"
-PAGE = ROOT / "docs" / "recipe_networks.md"
+PAGE = ROOT / "docs" / "measured" / "recipe_networks.md"
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "digits", "digits, trained")
 _SAMPLES, _LOSS = 8, 2.0
 _ALWAYS = ("groups/partitions.json", "io.json", "recipe.json", "report.html", "scenario/scenario.json")
@@ -43,7 +44,7 @@ _HEAD = """# Recipes on networks
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 `tosaic.export_model` with each recipe that comes with tosaic. *trained*: quantization-aware training
-([recipes.md](recipes.md)) in place of calibration; recipes of floats have none.
+([recipes.md](../guide/recipes.md)) in place of calibration; recipes of floats have none.
 
 - *groups*: by claimant; *host*: nodes that nobody takes, quantize and dequantize included.
 - *quantized*: the ratio of signal to noise of the outputs in dB, the quantized program against the floats;
@@ -234,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown = {key: value for key, value in result.items() if key not in ("files", "missing", "failed")}
         print(*wrong or [shown], sep="\n", flush=True)
     if len(chosen) == len(cases()):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Runs the official TOSA conformance suite against tosaic and writes docs/conformance.md.
+"""Runs the official TOSA conformance suite against tosaic and writes docs/measured/conformance.md.
 
     python tests/full/run_conformance.py [--profile int|fp] [--jobs J] [--shard I/N] [--results DIR]
                                          [--operators OP ...] [--limit N --seed S]
@@ -24,6 +24,7 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from tosa_conformance import suite
 from tosa_conformance.suite import ROOT, Batch, Profile, Result
 
@@ -31,7 +32,7 @@ RESULTS = {
     "fp": ROOT / "build" / "full" / "conformance",
     "int": ROOT / "build" / "full" / "conformance_int",
 }
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "measured" / "conformance.md"
 
 
 class Record:
@@ -83,7 +84,7 @@ class Record:
 
 
 def section(profile: Profile, batches: list[Batch], results: Iterable[Result]) -> str:
-    """Returns the profile's part of docs/conformance.md."""
+    """Returns the profile's part of docs/measured/conformance.md."""
     by_operator: dict[str, list[Result]] = {}
     for result in results:
         by_operator.setdefault(result.operator, []).append(result)
@@ -142,7 +143,7 @@ The system under test is the reader, the checker with the target that each test 
 The suite's own runner runs the reference model in double precision, and the suite's own verifier decides. A
 positive test passes if every output meets the suite's criteria, which for integers is equality. A negative
 test passes if tosaic rejects it by the rule that `tests/tosa_conformance/tags.py` has for its ERRORIF tag.
-All tensors go through files, also those of int48. The suite has no tests of CUSTOM and of the operators on
+All tensors go through files, also tensors of int48. The suite has no tests of CUSTOM and of the operators on
 variables.
 """
 
@@ -222,7 +223,7 @@ def main() -> int:
     if options.page or complete:
         file = options.page or PAGE
         before = file.read_text(encoding="utf-8") if file.exists() else ""
-        file.write_text(with_section(before, profile, section(profile, everything, known)), encoding="utf-8")
+        write_markdown(file, with_section(before, profile, section(profile, everything, known)))
     return 1 if failures else 0
 
 

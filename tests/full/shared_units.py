@@ -1,11 +1,11 @@
-"""Measures networks in which a value shares a unit with a number far beyond it; writes docs/shared_units.md.
+"""Measures networks in which a value shares a unit with a number far beyond it.
 
     python tests/full/shared_units.py [--start N] [--count N] [--shard I/N] [--results FOLDER] [--page]
 
 `shared_units` generates the networks by seed and says what is compared. Results are stored in the folder, one
-line for each seed, so an interrupted run continues if the code is the same; shards may share the folder. The
-page is written from all results of the folder. Exit code 1 if a number is wrong or lost, or if more than 2 %
-of the programs are refused.
+line for each seed, so an interrupted run continues if the code is the same; shards may share the folder.
+docs/measured/shared_units.md is written from all results of the folder. Exit code 1 if a number is wrong or
+lost, or if more than 2 % of the programs are refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.results import ROOT, fingerprint, in_shard, measured_with, parser_of
 from shared_units.measure import FLOOR_DB, STATES, Measured, measure
 from shared_units.networks import generate
 
 RESULTS = ROOT / "build" / "full" / "shared_units"
-PAGE = ROOT / "docs" / "shared_units.md"
+PAGE = ROOT / "docs" / "measured" / "shared_units.md"
 SOURCES = Path(__file__).resolve().parents[1] / "shared_units"
 COUNT = 2000
 MOST_REFUSED = 0.02
@@ -43,8 +44,8 @@ _HEAD = """# Numbers that share a unit
 {programs:,} of {count:,} small networks: a front, a place where a number meets its result, and what reads
 both. The number is a constant or an input, of magnitudes from 1e-30 to the largest float, and of both signs.
 Each network is quantized with `tosaic.quantize` on 12 inputs, lowered to TOSA-1.0+INT, and measured on 2
-others. Outputs beyond those of the 12 saturate in every quantized program, so all are compared as if they
-saturated there.
+others. Outputs beyond the outputs of the 12 saturate in every quantized program, so all are compared as if
+they saturated there.
 
 - *ok*: the lowered program is at most {floor:.0f} dB worse than the quantized one, and that at most
   {floor:.0f} dB worse than the reference. The reference is the same network, quantized with the number of
@@ -92,7 +93,7 @@ def measured(seeds: Sequence[int], results: Path) -> Iterator[Measured]:
 
 
 def page(rows: Sequence[Measured], stale: int) -> str:
-    """Returns the text of docs/shared_units.md."""
+    """Returns the text of docs/measured/shared_units.md."""
     head = _HEAD.format(**measured_with(), programs=len(rows), count=COUNT, floor=FLOOR_DB, stale=stale)
     parts = [head.strip()]
     for title, key in _TABLES.items():
@@ -177,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{len(rows)} programs: " + ", ".join(f"{counts[state]} {state}" for state in STATES))
     if rows and options.shard[1] == 1:
         build = fingerprint(SOURCES)
-        PAGE.write_text(page(rows, sum(made_by != build for made_by, _ in found.values())))
+        write_markdown(PAGE, page(rows, sum(made_by != build for made_by, _ in found.values())))
     faults = sum(counts[state] for state in STATES[3:])
     return int(bool(faults) or counts["refused"] > MOST_REFUSED * len(rows))
 

@@ -1,4 +1,4 @@
-"""Holds the limits of Ethos-U and VGF claimants against their tools; writes docs/support_tables.md.
+"""Holds the limits of Ethos-U and VGF claimants against their tools; writes docs/measured/support_tables.md.
 
     python tests/full/support_tables.py [--shard I/N] [--results FOLDER] [CASE ...]
 
@@ -25,12 +25,13 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tosaic
+from markdown_page import write_markdown
 from models.results import ROOT, in_shard, parser_of, store, stored
 from partitions.device_cases import CASES, DeviceCase, exported
 from tosaic.devices.vgf_graph import tool
 
 RESULTS = ROOT / "build" / "full" / "support_tables"
-PAGE = ROOT / "docs" / "support_tables.md"
+PAGE = ROOT / "docs" / "measured" / "support_tables.md"
 SOURCES = Path(__file__).resolve().parents[1] / "partitions"
 DEVICES = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256", "vgf")
 _CONVERTS = ("quantize", "dequantize")
@@ -132,7 +133,7 @@ def tried(case: DeviceCase, results: Path) -> Tried:
 
 
 def page(results: Sequence[Tried]) -> str:
-    """Returns the text of docs/support_tables.md."""
+    """Returns the text of docs/measured/support_tables.md."""
     from importlib.metadata import version
 
     text = _HEAD.format(
@@ -172,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = sum(outcome.kind == "wrong" for each in results for outcome in each.outcomes)
     print(f"{len(results)} programs, {wrong} wrong verdicts")
     if len(names) == len(_BY_NAME):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
     return 1 if wrong else 0
 
 

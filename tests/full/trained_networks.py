@@ -1,9 +1,10 @@
-"""Measures the accuracy of trained networks after quantization, and writes docs/trained_networks.md.
+"""Measures the accuracy of trained networks after quantization.
 
     python tests/full/trained_networks.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
-The networks are those of `models.trained`. Results are stored in the folder, so an interrupted run continues.
-Exit code 1 if an accuracy is below what `faults` demands.
+Writes docs/measured/trained_networks_with_torchao.md. The networks are those of `models.trained`. Results are
+stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what `faults`
+demands.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models import quantize
 from models.integers import signal_to_noise
@@ -34,7 +36,7 @@ from torchao.quantization.pt2e import disable_observer, move_exported_model_to_e
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
 RESULTS = ROOT / "build" / "full" / "trained_networks"
-PAGE = ROOT / "docs" / "trained_networks.md"
+PAGE = ROOT / "docs" / "measured" / "trained_networks_with_torchao.md"
 OTHERS = {"arm": "Arm's TOSAQuantizer", "xnnpack": "XNNPACK quantizer"}
 QAT_TASKS = ("digits_cnn",)
 QAT_EPOCHS = 6
@@ -61,8 +63,8 @@ with no operator left float; programs of the other quantizers run in torch.
 Programs that are equally good disagree about a few samples by chance. If each of n samples on which two
 programs disagree is a toss-up, the difference of their right answers has the standard deviation √n (McNemar's
 test). tosaic's int8 program has to be right on at least as many samples as the others, or be at most
-{deviations} standard deviations behind with outputs that are no further from those in float32 (within {near}
-dB). *dB* is the signal-to-noise ratio of the outputs against float32.
+{deviations} standard deviations worse, with outputs that are no further from the outputs in float32 (within
+{near} dB). *dB* is the signal-to-noise ratio of the outputs against float32.
 
 {differences}
 
@@ -350,7 +352,7 @@ def main() -> int:
         wrong += faults(result)
     results = [stored(args.results, name) for name in TASKS]
     if all(results):
-        PAGE.write_text(page(results))
+        write_markdown(PAGE, page(results))
         wrong = [fault for result in results for fault in faults(result)]
     print("\n".join(wrong) or "no accuracy is below what it has to be")
     return bool(wrong)

@@ -1,12 +1,13 @@
-"""Tests the verdicts of `compare` for all networks and for torch.nn's layers, and writes docs/verdicts.md.
+"""Tests the verdicts of `compare` for all networks and for torch.nn's layers.
 
     python tests/full/verdicts.py [--shard I/N] [--results FOLDER] [CASE ...]
 
-A case is a network (``resnet18``), a network and a quantizer (``resnet18.arm``) or a layer (``nn.Linear``).
-Each is lowered and compared with torch on two samples (layers on one): the program, its file, a program with
-other orders of inputs and outputs and, for a quantized network, a program with integer outputs. Then one
-weight, one zero point and one transpose are made wrong, twice each. Results are stored, so an interrupted run
-continues. Exit code 1 if `compare` calls a right program wrong, or a wrong program right.
+Writes docs/measured/verdicts.md. A case is a network (``resnet18``), a network and a quantizer
+(``resnet18.arm``) or a layer (``nn.Linear``). Each is lowered and compared with torch on two samples (layers
+on one): the program, its file, a program with other orders of inputs and outputs and, for a quantized
+network, a program with integer outputs. Then one weight, one zero point and one transpose are made wrong,
+twice each. Results are stored, so an interrupted run continues. Exit code 1 if `compare` calls a right
+program wrong, or a wrong program right.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from full.quantized_networks import RESULTS as CONVERTED
 from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
@@ -33,7 +35,7 @@ from models.verdicts import Verdicts, verdicts
 from models.zoo import NETWORKS, build, one_thread, quiet
 
 RESULTS = ROOT / "build" / "full" / "verdicts"
-PAGE = ROOT / "docs" / "verdicts.md"
+PAGE = ROOT / "docs" / "measured" / "verdicts.md"
 LAYERS = tuple(f"nn.{name}" for name in classes() if name not in OUT_OF_REACH)
 CASES = (*NETWORKS, *(f"{name}.{quantizer}" for quantizer in QUANTIZERS for name in NETWORKS), *LAYERS)
 _TARGETS = ("TOSA-1.0+FP", "TOSA-1.0+FP+INT")
@@ -126,7 +128,7 @@ def _together(found: list[Verdicts]) -> Verdicts:
 
 
 def page(rows: dict[str, Verdicts]) -> str:
-    """Returns the text of docs/verdicts.md."""
+    """Returns the text of docs/measured/verdicts.md."""
     tried = sum(2 * sum(v.spoiled.values()) for v in rows.values())
     head = _HEAD.format(
         **measured_with(),
@@ -169,7 +171,7 @@ def main() -> int:
             flush=True,
         )
     if all(stored(options.results, case) for case in CASES):
-        PAGE.write_text(page({case: measured(case, options.results) for case in CASES}))
+        write_markdown(PAGE, page({case: measured(case, options.results) for case in CASES}))
     return 1 if broken else 0
 
 

@@ -1,4 +1,4 @@
-"""Wraps six partitioners of ExecuTorch on five networks, and writes docs/wrapped_partitioners.md.
+"""Wraps six partitioners of ExecuTorch on five networks, and writes docs/measured/wrapped_partitioners.md.
 
     python tests/full/wrapped_partitioners.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import tosaic
 from executorch.exir.passes.quantize_io_pass import extract_io_quant_params
+from markdown_page import write_markdown
 from markdown_table import markdown_table
 from models.delegates import WithDelegates, run_file
 from models.integers import signal_to_noise
@@ -50,7 +51,7 @@ from tosaic.executorch import wrap_partitioner
 
 NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "unet", "deit_tiny_small")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"
-PAGE = ROOT / "docs" / "wrapped_partitioners.md"
+PAGE = ROOT / "docs" / "measured" / "wrapped_partitioners.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DB = 20.0  # of a quantized program against another arithmetic of the same integers
 _LOSS_DB = 1.0
@@ -65,21 +66,21 @@ _HEAD = """# Wrapped partitioners
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 Six partitioners of ExecuTorch, wrapped by `tosaic.executorch.wrap_partitioner`
-([wrapping.md](wrapping.md)), on five networks in int8 (`tosa-fp`: in float). `deit_tiny_small` is DeiT at
-the size of the fast tests: three int8 lowerings of the full size take Arm's passes more than a quarter of an
-hour. *alone*: delegates of the partitioner itself. *boundary*: delegates with the quantize node of the input
-and the dequantize node of the output outside. These nodes are outside and no other node at a boundary moved;
-`extract_io_quant` and ExecuTorch's `extract_io_quant_params` agree. *host*: delegates if the host operator
-stays outside, too: the operator of which the partitioner takes the fewest calls. *floats*: float tensors that
-enter or leave delegates of these two programs.
+([executorch_partitioners.md](../guide/executorch_partitioners.md)), on five networks in int8 (`tosa-fp`: in
+float). `deit_tiny_small` is DeiT at the size of the fast tests: three int8 lowerings of the full size take
+Arm's passes more than a quarter of an hour. *alone*: delegates of the partitioner itself. *boundary*:
+delegates with the quantize node of the input and the dequantize node of the output outside. These nodes are
+outside and no other node at a boundary moved; `extract_io_quant` and ExecuTorch's `extract_io_quant_params`
+agree. *host*: delegates if the host operator stays outside, too: the operator of which the partitioner takes
+the fewest calls. *floats*: float tensors that enter or leave delegates of these two programs.
 
 Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm's emulation layers over
 Mesa's software driver, XNNPACK's with ExecuTorch's runtime. What Vela makes for Ethos-U does not run here. In
 its place runs the TOSA file that ExecuTorch's Ethos-U backend gives to Vela, on tosaic's executor: Vela's own
 work is not covered. *differing*: elements of the output in which *boundary* differs from *alone*.
-The ratios in dB compare the outputs with those of the quantized program in torch; at least {least:.0f} dB are
-required, and {least_float:.0f} of floats. *damaged*: the ratio of the last program if the largest constant of
-each payload (VGF: the second half of its constants) has other numbers.
+The ratios in dB compare the outputs with the outputs of the quantized program in torch; at least {least:.0f}
+dB are required, and {least_float:.0f} of floats. *damaged*: the ratio of the last program if the largest
+constant of each payload (VGF: the second half of its constants) has other numbers.
 """
 
 _LOST = """## ReLUs that ExecuTorch loses
@@ -314,7 +315,7 @@ QUANTIZERS["tosaic for arm"] = lambda: tosaic.Quantizer(compatible_with="arm")
 
 
 def page(rows: Sequence[Measured]) -> str:
-    """Returns the text of docs/wrapped_partitioners.md."""
+    """Returns the text of docs/measured/wrapped_partitioners.md."""
     head = _HEAD.format(least=_LEAST_DB, least_float=_LEAST_FLOAT_DB, **measured_with())
     header = (
         "network", "partitioner", "host operator", "alone", "boundary", "host", "floats", "differing",
@@ -350,11 +351,11 @@ def measured(name: str, kind: str, results: Path = RESULTS) -> Measured:
 
 
 def write_page(results: Path = RESULTS) -> bool:
-    """Writes docs/wrapped_partitioners.md, once everything is measured."""
+    """Writes docs/measured/wrapped_partitioners.md, once everything is measured."""
     known = [stored(results, f"{name}-{kind}") for name in NETWORKS for kind in PARTITIONERS]
     if not all(known):
         return False
-    PAGE.write_text(page([Measured(**m) for m in known if m]))
+    write_markdown(PAGE, page([Measured(**m) for m in known if m]))
     return True
 
 

@@ -546,7 +546,7 @@ def test_what_it_does_not_take_is_refused_when_it_is_made() -> None:
         TosaicPartitioner(INT, flags=["--fast"])
     with pytest.raises(tosaic.InvalidGraph, match="the flag --accelerator-config is not free"):
         TosaicPartitioner("ethos-u55-128", flags=["--accelerator-config=ethos-u55-64"])
-    with pytest.raises(tosaic.InvalidGraph, match="keys besides tosa_spec"):
+    with pytest.raises(tosaic.InvalidGraph, match="keys other than tosa_spec"):
         TosaicPartitioner(INT, compile_specs=[CompileSpec("tosa_spec", b"")])
     with pytest.raises(tosaic.InvalidGraph, match="the id of a runtime"):
         TosaicPartitioner(INT, runtime="")

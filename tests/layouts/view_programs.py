@@ -235,7 +235,7 @@ _ROWS: dict[str, _Row] = {
         ((2, 4, 9, 8),),
         {"first": nn.Conv2d(4, 8, 1), "last": nn.Conv2d(16, 4, 1)},
     ),
-    "linear behind a scaled view": (
+    "linear after a scaled view": (
         lambda x, first, last: last((first(x).view(1, 24, 24) * 0.5).view(1, 36, 16)),
         ((1, 4, 9, 8),),
         {"first": nn.Conv2d(4, 8, 1), "last": nn.Linear(16, 4)},

@@ -170,7 +170,7 @@ void CheckedRewriter::quantize_results(const Node& at, Op op, const Attrs& attrs
           "only at stage quantized does a result of " + who + " become integers by its qparams",
           "a graph at stage quantized, or a result of dtype " + std::string(to_string(wanted->storage)),
           to_string(type) + " at stage " + std::string(to_string(source_->stage)),
-          source_->stage == Stage::kExported ? "Emit 'quantize', or insert the pass behind 'fold-qdq'" : "");
+          source_->stage == Stage::kExported ? "Emit 'quantize', or insert the pass after 'fold-qdq'" : "");
     }
     type.qparams = wanted;
     if (const std::optional<ErrorParts> fault = qparams_fault(type))

@@ -15,7 +15,7 @@ const char* scale_grid_fault(const Shape& shape, const std::optional<std::int64_
                              const std::optional<Groups>& groups) {
   if (axis && !is_axis(shape, *axis)) return "an axis of the tensor";
   if (!groups) return nullptr;
-  if (!axis) return "an axis of channels besides that of the groups";
+  if (!axis) return "an axis of channels in addition to the axis of the groups";
   if (!is_axis(shape, groups->axis) || groups->axis == *axis)
     return "groups along another axis of the tensor";
   if (groups->size < 1 || shape[static_cast<std::size_t>(groups->axis)] % groups->size != 0)

@@ -276,7 +276,7 @@ void require_tosa(const Run& run, const Pipeline& pipeline) {
     hint = "Pass " + quoted(claims->id()) + " claims to make a graph at stage tosa, and returned none";
   throw InvalidGraph({.where = "pipeline",
                       .what = "the passes of the pipeline do not lead to stage tosa",
-                      .expected = "a graph at stage tosa behind the last pass",
+                      .expected = "a graph at stage tosa after the last pass",
                       .got = "a graph at stage " + std::string(to_string(stage)),
                       .hint = std::move(hint)});
 }

@@ -84,8 +84,8 @@ std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<c
   for (std::size_t i = at; i-- > 0;)
     if (is_reached(i)) return "a place before " + quoted(steps[i].id());
   for (std::size_t i = at + 1; i < steps.size(); ++i)
-    if (is_reached(i)) return "a place behind " + quoted(steps[i - 1].id());
-  return "a place behind " + makers_of(takes);
+    if (is_reached(i)) return "a place after " + quoted(steps[i - 1].id());
+  return "a place after " + makers_of(takes);
 }
 
 // Says why a pipeline for the target has no pass of this name, and what the user can do.
@@ -234,7 +234,7 @@ void Pipeline::check() const {
       const bool is_behind = std::any_of(here, steps_.end(), does_it);
       fault(who + " needs pass " + quoted(needed) + " before it",
             quoted(needed) + " or a pass that serves as it",
-            is_behind ? "it stands behind" : "the pipeline has none");
+            is_behind ? "it stands after it" : "the pipeline has none");
     }
     const bool is_reached =
         std::ranges::any_of(passes::stages_of(before[i]), [&](Stage stage) { return pass.takes.has(stage); });

@@ -353,7 +353,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--memory",
         action="store_true",
-        help="the memory that it runs in; of a .pte file, its plan beside tosaic's",
+        help="the memory that it runs in; of a .pte file, its plan next to tosaic's",
     )
     _add_csv(command)
     command.add_argument(
@@ -428,7 +428,7 @@ def _add_passes(command: argparse.ArgumentParser) -> None:
 
 
 def _add_ops(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--markdown", action="store_true", help="as the page docs/operators.md")
+    command.add_argument("--markdown", action="store_true", help="as the page docs/reference/operators.md")
 
 
 def _add_demo(command: argparse.ArgumentParser) -> None:

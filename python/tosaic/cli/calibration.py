@@ -56,7 +56,7 @@ def refuse_calibration_options(args: argparse.Namespace) -> None:
     for name in _OPTIONS:
         if getattr(args, name) is not None:
             option = "--" + name.replace("_", "-")
-            raise refused_option(option, "nothing is quantized", "--calibrate ARRAYS beside it")
+            raise refused_option(option, "nothing is quantized", "--calibrate ARRAYS in addition")
 
 
 def _config(args: argparse.Namespace) -> QConfig:

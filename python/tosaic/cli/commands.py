@@ -277,7 +277,7 @@ def _run(args: argparse.Namespace) -> int:
 
     _check_profile(args, args.output)
     if args.runs is not None and args.profile is None:
-        raise refused_option("--runs", "no run is measured", "--profile beside it")
+        raise refused_option("--runs", "no run is measured", "--profile in addition")
     bind = bindings(args.bind)
     require_use("open", bind, args.file)
     program = program_of(*with_sources(args.source, args.file), bind=bind, trust=args.trust)

@@ -139,7 +139,7 @@ def _side_of(place: str, program: Any) -> str:
     hint = near_names(place, both)
     if found:
         hint = f"Write inputs.{place} or outputs.{place}"
-    expected = f"inputs, outputs, or {known_names(both)} behind inputs. or outputs."
+    expected = f"inputs, outputs, or {known_names(both)} after inputs. or outputs."
     raise refused_option("--io", f"there is no single input or output '{place}'", expected, hint)
 
 

@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 ABOUT_FOREIGN = (
-    'The command line takes no descriptions of operators. docs/cli.md, "Foreign operators", has the lines of '
-    "Python that run, lower or compare such a program."
+    'The command line takes no descriptions of operators. docs/reference/cli.md, "Foreign operators", has '
+    "the lines of Python that run, lower or compare such a program."
 )
 OK, FAILED, USAGE, UNSUPPORTED, INTERNAL = range(5)
 INTERRUPTED = 130

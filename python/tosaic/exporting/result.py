@@ -133,7 +133,7 @@ class ExportResult(Reportable):
         Returns
         -------
         tuple of Path
-            The files, see `docs/exporting.md`.
+            The files, see `docs/guide/exporting.md`.
 
         Raises
         ------

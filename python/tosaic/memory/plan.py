@@ -307,4 +307,4 @@ class MemoryComparison(Reportable):
         return self.other.peak - self.plan.peak
 
     def __repr__(self) -> str:
-        return f"<tosaic.MemoryComparison: {self.plan.peak:,} bytes beside {self.other.peak:,}>"
+        return f"<tosaic.MemoryComparison: {self.plan.peak:,} bytes next to {self.other.peak:,}>"

@@ -156,7 +156,7 @@ class QuantizationPlace:
 
 _WHY_SWALLOWED = {
     "quantize": "the operator before it makes integers",
-    "dequantize": "the operators behind it read integers",
+    "dequantize": "the operators after it read integers",
 }
 _WHY_FOLDED = "its value was folded into another one"
 

@@ -159,7 +159,7 @@ def answer(where: str, side: str, name: str, candidates: Candidates, asked: Aske
 
 
 _QUANTIZED = {
-    "inputs": "that only quantize nodes read, also behind reshapes and permutes",
+    "inputs": "that only quantize nodes read, also through reshapes and permutes",
     "outputs": "that a dequantize node makes, also in front of reshapes and permutes",
 }
 

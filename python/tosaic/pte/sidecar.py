@@ -186,7 +186,7 @@ def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
             _core.InvalidGraph,
             where=_WHERE,
             what=f"'{file_name(file)}' has no sidecar",
-            expected=f"the file '{file_name(sidecar_path(file))}' beside it",
+            expected=f"the file '{file_name(sidecar_path(file))}' next to it",
             hint="tosaic.executorch.save_pte writes both",
         )
     return found

@@ -355,12 +355,12 @@ def describe_comparison(comparison: Comparison) -> Report:
 _READING = """A node is right if its local error is within its bound: "of bound" is at most 1. The local error
 is what the node makes of the values that it reads, so what came in from earlier nodes does not count.
 The bound of floats is the tolerance of the operators since the last value that both programs have; that of
-integers is one unit in 8 bits, the column int16 of docs/operators.md in 16 bits, and half a unit in the mean.
-An output is right if it is so, and if its SQNR is at least the threshold. Where the reference quantizes on
-the way, the second does not count: equal arithmetic may round some values otherwise, and later nodes make
-more of it. "rounding dB" is then the distance of the reference to the same network without rounding.
-If b is quantized and the reference is not, or if b has other qparams, nodes have no bounds. An output is then
-right if its SQNR is at least the threshold."""
+integers is one unit in 8 bits, the column int16 of docs/reference/operators.md in 16 bits, and half a unit
+in the mean. An output is right if it is so, and if its SQNR is at least the threshold. Where the reference
+quantizes on the way, the second does not count: equal arithmetic may round some values otherwise, and later
+nodes make more of it. "rounding dB" is then the distance of the reference to the same network without
+rounding. If b is quantized and the reference is not, or if b has other qparams, nodes have no bounds. An
+output is then right if its SQNR is at least the threshold."""
 
 
 def _judgement(comparison: Comparison) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Makes the generated text about operators: ``docs/operators.md``."""
+"""Makes the generated text about operators: ``docs/reference/operators.md``."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _sections(found: Sensitivity) -> list[Section]:
 def _lost(found: Sensitivity) -> str:
     bars = [Bar(layer.name, layer.lost_db[0], f"{layer.lost_db[0]:.2f}") for layer in found.layers]
     return bars_svg(
-        bars, label=f"dB lost as {found.levels[0]} beside {found.levels[1]}, in the order of the program"
+        bars, label=f"dB lost as {found.levels[0]} next to {found.levels[1]}, in the order of the program"
     )
 
 

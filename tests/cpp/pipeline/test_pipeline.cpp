@@ -329,7 +329,7 @@ TEST_CASE("the place of a pass for which no graph is at its stage is named", "[p
                                       Catch::Contains("expected a place before 'quantize/"));
   Pipeline early = pipeline_for("TOSA-1.0+INT");
   early.insert_before("fold-qdq", own);
-  CHECK_THROWS_WITH(early.check(), Catch::Contains("expected a place behind 'quantize/fold-qdq'"));
+  CHECK_THROWS_WITH(early.check(), Catch::Contains("expected a place after 'quantize/fold-qdq'"));
 }
 
 TEST_CASE("a pass alone is refused a graph at another stage, with the passes to run before", "[pipeline]") {

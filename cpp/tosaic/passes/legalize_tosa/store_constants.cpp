@@ -350,7 +350,7 @@ void add_lost_forms(const Graph& graph, const Graph& source, std::vector<Constan
                      quoted(constant->name) + " is not stored as " + std::string(to_string(constant->dtype)) +
                          ": floats that were computed from it are constants, about " +
                          std::to_string(sizeof(float)) +
-                         " times as large, as behind a norm, a flip, a pad or a concatenation"});
+                         " times as large, as after a norm, a flip, a pad or a concatenation"});
   }
 }
 

@@ -237,7 +237,7 @@ ScaledInteger log_shares(const RuleContext& ctx, const Shares& shares) {
   const ScaledInteger below = to ? within_result(ctx.build, shares.below, *to) : shares.below;
   ScaledInteger out = difference(ctx.build, below, logarithm(ctx.build, shares.total, shares.fewer));
   if (!to && out.scale() > kCoarsest)
-    throw NoIntegerForm("its operand has a range so large that the logarithm of the sum is lost beside it");
+    throw NoIntegerForm("its operand has a range so large that the logarithm of the sum is lost next to it");
   return out;
 }
 

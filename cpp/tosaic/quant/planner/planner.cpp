@@ -99,7 +99,7 @@ void Planner::decide(NodeIndex i) {
     return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
   if (c.nan_is_contracted)
     return leave(i, Rounding::kFloat,
-                 "what replaces NaN reads rows without a visible key behind a contraction");
+                 "what replaces NaN reads rows without a visible key after a contraction");
   const bool is_join = c.behaviour == Behaviour::kJoin;
   if (is_join && joins_one_scale(i)) return;
   const Join join = is_join ? join_of(i) : Join{};

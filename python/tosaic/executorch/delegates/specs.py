@@ -74,7 +74,7 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
             raise refusal("TosaicPartitioner", "compile_specs", "a sequence of CompileSpec", each)
         if each.key in entries:
             raise refusal(
-                "TosaicPartitioner", "compile_specs", f"keys besides {', '.join(entries)}", each.key
+                "TosaicPartitioner", "compile_specs", f"keys other than {', '.join(entries)}", each.key
             )
     return [*(CompileSpec(key, value.encode()) for key, value in entries.items()), *given]
 

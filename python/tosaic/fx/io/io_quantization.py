@@ -571,9 +571,7 @@ def _axis_behind(node: Node, qparams: QParams) -> QParams:
         return qparams
     found = _order_along(_indices_behind(node, qparams.axis))
     if found is None or _NO_INDEX in found[1]:
-        raise _StaysFloatError(
-            f"its scales belong to an axis that it does not have behind node '{node.name}'"
-        )
+        raise _StaysFloatError(f"its scales belong to an axis that it does not have after node '{node.name}'")
     return _chosen(qparams, *found)
 
 
