@@ -15,7 +15,7 @@ import tosaic
 from torch import nn
 from tosaic.annotation.observers import ACTIVATION_OBSERVERS
 from tosaic.cli import main
-from tosaic.cli.arguments import OBSERVERS
+from tosaic.cli.options import OBSERVERS
 
 QUANTIZE = ("quantize", "model.pt2", "--samples", "stack.npz", "-o", "q.tosaic")
 

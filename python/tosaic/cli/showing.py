@@ -1,0 +1,74 @@
+"""What commands print, and the files that they check before the work."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tosaic.cli.entries import refused_option
+from tosaic.cli.output import say
+
+if TYPE_CHECKING:
+    from tosaic.profiling.lowering import LoweringProfile
+    from tosaic.profiling.profile import Profile
+    from tosaic.report import Report
+
+__all__ = ["check_profile", "output_path", "show", "show_with_profile"]
+
+
+def show(report: Report, args: argparse.Namespace) -> None:
+    """Prints a report, as JSON if the arguments ask for it."""
+    say((report.json if args.json else report.text) + "\n")
+
+
+def show_with_profile(report: Report, profile: Profile | LoweringProfile, args: argparse.Namespace) -> None:
+    """Prints a report and a profile, which is written if ``--profile`` names a file."""
+    measured = profile.report()
+    if args.profile:
+        profile.save(args.profile)
+    if args.json:
+        show(replace(report, data={**report.data, "profile": measured.data}), args)
+        return
+    say(f"{report.text}\n\n{measured.text}\n" + (f"\nwrote {args.profile}\n" if args.profile else ""))
+
+
+def check_profile(args: argparse.Namespace, out: str) -> None:
+    """Checks the file of ``--profile`` before the work that takes time.
+
+    Raises
+    ------
+    InvalidGraph
+        It is the file of ``--output``.
+    WriteError
+        It cannot be written.
+    """
+    from tosaic.base.writing import check_place
+
+    if not args.profile:
+        return
+    if Path(args.profile).resolve() == Path(out).resolve():
+        raise refused_option("--profile", "the file is that of --output, too", "the name of another file")
+    check_place(args.profile)
+
+
+def output_path(args: argparse.Namespace, suffix: str) -> str:
+    """Returns the path of the file to write. It is checked before the work that takes time.
+
+    Raises
+    ------
+    InvalidGraph
+        The file to read is a folder; or the option is missing, and the default would replace that file.
+    WriteError
+        The folder is missing, or the file may not be written.
+    """
+    from tosaic.base.options import file_path
+    from tosaic.base.writing import check_place
+
+    file_path("open", args.file)  # a folder has no suffix to replace
+    out = args.output or str(Path(args.file).with_suffix(suffix))
+    if not args.output and Path(out) == Path(args.file):
+        raise refused_option("--output", "the file to write is the one to read", "the name of another file")
+    check_place(out)
+    return out
