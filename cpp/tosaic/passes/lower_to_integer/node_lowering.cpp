@@ -26,6 +26,10 @@ constexpr OpTable<bool> kMixesNumbers = {{Op::kSum, true},     {Op::kMean, true}
                                          {Op::kVar, true},     {Op::kGroupNorm, true}, {Op::kLayerNorm, true},
                                          {Op::kRmsNorm, true}};
 
+// Elementwise operators whose results have the unit of the operand.
+constexpr OpTable<bool> kKeepsNumbers = {
+    {Op::kCast, true}, {Op::kAbs, true}, {Op::kNeg, true}, {Op::kRelu, true}, {Op::kClamp, true}};
+
 bool reads_minus_infinity(const RuleContext& ctx) {
   for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
     if (!ctx.node.has(i)) continue;
@@ -53,7 +57,7 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// The numbers of an elementwise operator over constants of the new graph, which a part of an expansion is:
+// The numbers of an elementwise operator over constants, of which the new graph has one, as in a part of an expansion:
 // 1 / sqrt(variance + eps).
 std::optional<ScaledInteger> evaluated_numbers(const RuleContext& ctx) {
   const NodeView& node = ctx.node;
@@ -62,14 +66,17 @@ std::optional<ScaledInteger> evaluated_numbers(const RuleContext& ctx) {
       !has_integer_form(node.result_type().dtype) || !row.has(kElementwise) || row.is_tosa)
     return std::nullopt;
   std::vector<ConstantRef> constants(node.operand_count());
+  bool is_made = false;
   for (std::size_t i = 0; i < constants.size(); ++i) {
     if (!node.has(i) || !ctx.is_known(i)) return std::nullopt;
+    is_made = is_made || !node.is_constant(i);
     const TensorType& type = node.operand_type(i);
     const bool is_number = type.qparams != nullptr || has_integer_form(type.dtype);
     constants[i] = is_number ? make_constant("", DType::kF32, type.shape, ctx.numbers(i))
                              : node.graph().value(node.operand(i)).constant;
     if (!constants[i] || !constants[i]->storage.bound()) return std::nullopt;
   }
+  if (!is_made || kKeepsNumbers.contains(node.op())) return std::nullopt;
   const ConstantRef made =
       evaluate_stored(node, constants, std::vector<const QParams*>(constants.size(), nullptr));
   const Elements elements(*made);
@@ -123,9 +130,6 @@ std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
   const TensorType& type = ctx.node.operand_type(i);
   return is_integer(type.dtype) && !type.qparams ? std::optional(1.0) : std::nullopt;
 }
-
-constexpr OpTable<bool> kKeepsNumbers = {
-    {Op::kAbs, true}, {Op::kNeg, true}, {Op::kRelu, true}, {Op::kClamp, true}};
 
 // True if the result is as exact as the operands: the node moves integers or adds them in their own units or in
 // finer ones, or it multiplies integers, by integers or by a constant.
