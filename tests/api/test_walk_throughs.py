@@ -60,5 +60,5 @@ def test_a_command_is_in_one_list_and_one_module() -> None:
     folder = Path(sys.modules["tosaic.cli.commands"].__path__[0])
     assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, "__init__"}
     for name, module in COMMANDS.items():
-        assert module.SUMMARY[0].islower() and not module.SUMMARY.endswith("."), name
-        assert callable(module.add_options) and callable(module.run), name
+        assert module.SUMMARY[0].islower(), name
+        assert not module.SUMMARY.endswith("."), name
