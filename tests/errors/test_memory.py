@@ -79,7 +79,7 @@ def test_a_memory_error_while_a_call_of_a_file_is_read_stays_one(
     torch.export.save(exported, tmp_path / "m.pt2")
     program = tosaic.from_exported(exported)
     tosaic.save_pte(program, tmp_path / "m.pte")
-    for reader, path in (("pt2.calls.ArchiveReader", "m.pt2"), ("pte.calls.KernelWriter", "m.pte")):
+    for reader, path in (("pt2.archive_writer.ArchiveWriter", "m.pt2"), ("pte.calls.KernelWriter", "m.pte")):
         with monkeypatch.context() as patched:
             patched.setattr(f"tosaic.{reader}.done", exhausted, raising=False)
             patched.setattr(f"tosaic.{reader}.emit", exhausted, raising=False)

@@ -14,7 +14,8 @@ from tosaic.base.process import collection_paused
 from tosaic.ports.foreign import ForeignOp
 from tosaic.ports.signature import Tree
 from tosaic.pt2.archive import Archive
-from tosaic.pt2.calls import ArchiveReader, Shared, code_of
+from tosaic.pt2.archive_writer import ArchiveWriter, Shared, code_of
+from tosaic.pt2.calls import ArchiveReader
 from tosaic.pt2.checked import (
     MISUSE,
     WrongJsonError,
@@ -101,7 +102,7 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     graph = module.part("the graph", "graph")
     nodes, stacks = _entry("the graph", lambda: nodes_of(graph, constant_names))
     shared = Shared(weights, sizes, diagnostics, foreign=operators)
-    reader = ArchiveReader(shared, _core.GraphBuilder(method))
+    reader = ArchiveReader(ArchiveWriter(shared, _core.GraphBuilder(method)))
     program = _entry(
         "the signature",
         lambda: _Program(reader, nodes, inputs, outputs, trees, arg_names, diagnostics),
@@ -116,7 +117,7 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     released(nodes)
     reader.release()
     return ImportedProgram(
-        reader.builder.finish(),
+        program.builder.finish(),
         signature,
         tuple(diagnostics.items),
         lambda: _verify(archive),
@@ -127,47 +128,47 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
 class _Program(ProgramReader):
     """The program of an archive."""
 
-    importer: ArchiveReader
+    reader: ArchiveReader
 
-    @property
-    def sizes(self) -> Sizes:
-        shared: Shared = self.importer._shared
-        return shared.sizes
-
-    def _code(self, recorded: Any, what: str) -> int:
+    def code_of(self, recorded: Any, what: str) -> int:
+        """See `ProgramReader`."""
         return code_of(recorded, what)
 
-    def _is_strided(self, recorded: Any) -> bool:
+    def is_strided(self, recorded: Any) -> bool:
+        """See `ProgramReader`."""
         return bool(recorded.is_strided)
 
-    def _region_of(self, target: str) -> Region | None:
+    def region_of(self, target: str) -> Region | None:
+        """See `ProgramReader`."""
         try:
-            stored = self.importer._shared.weights.stored(target)
+            stored = self.reader.writer.shared.weights.stored(target)
         except (_core.UnsupportedOp, _core.InvalidGraph):
             return None  # the error is raised when the weight is read
         meta = stored.meta
         return in_memory(stored.entry, meta.dtype, meta.dtype.size, meta.shape, meta.stride(), meta.offset)
 
-    def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
-        reader, weights = self.importer, self.importer._shared.weights
+    def read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
+        """See `ProgramReader`."""
+        reader, weights = self.reader, self.reader.writer.shared.weights
         stored = weights.stored(spec.target)
         if stored.meta.is_complex() and not is_state:
-            reader.env[node] = reader.complex_constant(stored, spec.kind)
+            reader.env[node] = reader.writer.complex_constant(stored, spec.kind)
         elif is_state:
             constant = weights.snapshot(stored, spec.kind)
-            reader.env[node] = self._add_state(node, spec, stored.code, constant)
+            reader.env[node] = self.add_state(node, spec, stored.code, constant)
         else:
             constant = weights.constant(stored, spec.kind)
-            value = reader.builder.add_constant(constant)
+            value = self.builder.add_constant(constant)
             reader.env[node] = Ref(value, stored.code, stored.meta.shape, value)
 
-    def _read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
-        reader, weights = self.importer, self.importer._shared.weights
+    def read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
+        """See `ProgramReader`."""
+        reader, weights = self.reader, self.reader.writer.shared.weights
         while nodes:
-            count = weights.add_views(reader.builder, reader.env, nodes, specs)
+            count = weights.add_views(self.builder, reader.env, nodes, specs)
             nodes, specs = nodes[count:], specs[count:]
             if nodes:
-                self._read_weight(nodes[0], specs[0], False)
+                self.read_weight(nodes[0], specs[0], False)
                 nodes, specs = nodes[1:], specs[1:]
 
 

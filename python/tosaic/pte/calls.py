@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tosaic.pte.rows import form_of, is_in_place
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
+from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 from tosaic.torch_operators.writer import CallWriter
 
@@ -42,20 +44,40 @@ class KernelWriter(CallWriter):
     Parameters
     ----------
     builder : GraphBuilder
-    where : str
-        The method, for errors: ``method 'forward'``.
+    method : Where
+        The place of the method, for errors.
     diagnostics : Diagnostics
+    outer : KernelWriter, optional
+        That of the method, for a branch of it: nodes in both have different names.
+
+    Attributes
+    ----------
+    node : str
+        The name of the next node.
+    target : tuple of str
+        The operator of the call: its name and overload.
+    place : tuple of (str, int)
+        The file and line of the call.
+    instruction : int
+        Its number.
     """
 
-    def __init__(self, builder: _core.GraphBuilder, where: str, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self,
+        builder: _core.GraphBuilder,
+        method: Where,
+        diagnostics: Diagnostics,
+        outer: KernelWriter | None = None,
+    ) -> None:
         super().__init__(builder)
-        self._where = where
-        self._diagnostics = diagnostics
-        self._names: dict[str, int] = {}  # each name that is taken, with the next number to try behind it
-        self._node = ""
-        self._target = ("", "")
-        self._place = ("", 0)
-        self._instruction = -1
+        self._method = method
+        self.diagnostics = diagnostics
+        # Each name that is taken, with the next number to try behind it.
+        self._names: dict[str, int] = {} if outer is None else outer._names
+        self.node = ""
+        self.target = ("", "")
+        self.place = ("", 0)
+        self.instruction = -1
         self._used: set[int] = set()
         self._operands: Sequence[Any] = ()
 
@@ -69,17 +91,17 @@ class KernelWriter(CallWriter):
             self._names[base] += 1
             name = f"{base}_{self._names[base]}"
         self._names[name] = 0
-        self._node, self._target, self._place, self._instruction = name, target, place, instruction
+        self.node, self.target, self.place, self.instruction = name, target, place, instruction
 
     @contextmanager
     def aside(self, target: str) -> Iterator[None]:
         """Writes nodes of another call in front of the present one, whose operands are being read."""
-        present = self._node, self._target, self.dtype, self.shape, self.types
-        self.begin(self._instruction, (target, ""), self._place)
+        present = self.node, self.target, self.dtype, self.shape, self.types
+        self.begin(self.instruction, (target, ""), self.place)
         try:
             yield
         finally:
-            self._node, self._target, self.dtype, self.shape, self.types = present
+            self.node, self.target, self.dtype, self.shape, self.types = present
 
     def read_call(
         self, arguments: Sequence[Any], types: Types, used: set[int], operands: Sequence[Any]
@@ -99,15 +121,15 @@ class KernelWriter(CallWriter):
         """
         self.types, self._used, self._operands = types, used, operands
         self.dtype, self.shape = types[0] if types else (-1, ())
-        form = form_of(*self._target, arguments)
-        made = None if form is None else self._located(lambda: form.emit(self, *arguments))
+        form = form_of(*self.target, arguments)
+        made = None if form is None else self.located(lambda: form.emit(self, *arguments))
         if made is None:
             return self._opaque(arguments)
         if isinstance(made, Complex):
             raise self.error(_core.UnsupportedOp, f"{self.target_name()} has a complex result")
         return list(made) if isinstance(made, list | tuple) else [made]
 
-    def _located(self, read: Callable[[], Any]) -> Any:
+    def located(self, read: Callable[[], Any]) -> Any:
         """Returns what `read` returns; an error of the graph gets the place of the call."""
         try:
             return read()
@@ -116,8 +138,9 @@ class KernelWriter(CallWriter):
             if parts["where"] == "pte":
                 raise
             kind = type(error)
-            said = {key: parts[key] for key in ("expected", "got", "hint")}
-            raise self.error(kind, parts["what"], **said) from error
+            raise self.error(
+                kind, parts["what"], expected=parts["expected"], got=parts["got"], hint=parts["hint"]
+            ) from error
         except _MISUSE as error:  # rows rely on the schema of the operator, which a damaged file breaks
             got = f"{type(error).__name__}: {error}"
             raise self.error(
@@ -126,10 +149,10 @@ class KernelWriter(CallWriter):
 
     def _opaque(self, arguments: Sequence[Any]) -> list[Ref]:
         """Adds an opaque node for a call that no row reads, which needs a function to be run."""
-        namespace, _, base = self._target[0].rpartition("::")
-        stem = "_".join(part for part in self._target[1].split("_") if part != "out") or "default"
+        namespace, _, base = self.target[0].rpartition("::")
+        stem = "_".join(part for part in self.target[1].split("_") if part != "out") or "default"
         target = f"{namespace or 'aten'}.{base}.{stem}"
-        self.note("opaque", f"'{self._node}' ({target}) is kept as an opaque node")
+        self.note("opaque", f"'{self.node}' ({target}) is kept as an opaque node")
         return self.opaque(target, arguments, self.types)
 
     def opaque(self, target: str, arguments: Sequence[Any], types: Types) -> list[Ref]:
@@ -145,39 +168,43 @@ class KernelWriter(CallWriter):
             if isinstance(value, float) and not math.isfinite(value):
                 return {"float": repr(value)}
             if isinstance(value, NoValue):
-                raise self._without_value(value)
+                raise self.without_value(value)
             return value
 
         document = {"args": [plain(each) for each in arguments], "kwargs": {}}
         text = json.dumps(document, separators=(",", ":"), allow_nan=False)
         return self.emit_many(OP["opaque"], {"target": target, "arguments": text}, operands, types)
 
-    def _without_value(self, value: NoValue) -> Exception:
+    def without_value(self, value: NoValue) -> Exception:
+        """Returns the error for an argument that has no value."""
         return self.error(
             _core.UnsupportedOp, f"it uses a number that {value.target} reads from data at run time"
         )
 
     # ---- Call ----
 
-    def _name(self) -> str:
-        return self._node
+    def name(self) -> str:
+        """Returns the name of the next node."""
+        return self.node
 
-    def _origin(self) -> tuple[str, str, str, str, int]:
-        name, overload = self._target
+    def origin(self) -> Origin:
+        """Returns the origin of the next node."""
+        name, overload = self.target
         target = name.replace("::", ".") + (f".{overload}" if overload else "")
         # The file has no names of FX nodes, so nothing matches nodes of other programs by chance.
-        return (f"instruction {self._instruction}", target, "", *self._place)
+        return (f"instruction {self.instruction}", target, "", *self.place)
 
-    def _is_in_place(self) -> bool:
-        return is_in_place(self._target[0])
+    def is_in_place(self) -> bool:
+        """True if the kernel writes an operand."""
+        return is_in_place(self.target[0])
 
     def target_name(self) -> str:
         """Returns the operator name of this call: ``add`` for ``aten::add.out``."""
-        return self._target[0].removeprefix("aten::").rstrip("_")
+        return self.target[0].removeprefix("aten::").rstrip("_")
 
     def first(self, result: Ref | None) -> list[Any] | None:
         """Returns the results of a call of which only the first is used; the others are `NoValue`."""
-        rest = [NoValue(self._target[0])] * (len(self.types) - 1)
+        rest = [NoValue(self.target[0])] * (len(self.types) - 1)
         return None if result is None else [result, *rest]
 
     def only_first(self) -> bool:
@@ -200,7 +227,7 @@ class KernelWriter(CallWriter):
         """Adds a constant whose elements were computed while reading."""
         array = np.asarray(elements)
         code = CODE[dtype_name(array.dtype)]
-        constant = constant_of(self._node, "lifted", array, code)
+        constant = constant_of(self.node, "lifted", array, code)
         return Ref(self.builder.add_constant(constant), code, tuple(array.shape))
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
@@ -229,23 +256,11 @@ class KernelWriter(CallWriter):
 
     def note(self, rule: str, message: str) -> None:
         """Adds a diagnostic about this call."""
-        self._diagnostics.note(rule, message, self._node)
+        self.diagnostics.note(rule, message, self.node)
 
-    def error(
-        self,
-        kind: type[Exception],
-        what: str,
-        *,
-        expected: str = "",
-        got: str = "",
-        hint: str = "",
-        node: Any = None,
-    ) -> Exception:
-        """Returns an error located at this call."""
-        del node
-        name, overload = self._target
+    def where(self) -> Where:
+        """Returns the place of the call: the method, the instruction and the operator."""
+        name, overload = self.target
         called = name + (f".{overload}" if overload else "")
-        at = f", instruction {self._instruction} ('{called}')" if self._instruction >= 0 else ""
-        return _core.make_error(
-            kind, where="pte", what=f"{self._where}{at}: {what}", expected=expected, got=got, hint=hint
-        )
+        at = f", instruction {self.instruction} ('{called}')" if self.instruction >= 0 else ""
+        return replace(self._method, inside=f"{self._method.inside}{at}")

@@ -11,6 +11,7 @@ from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.pte.delegate_calls import DelegateNode
 from tosaic.pte.rows import is_in_place
+from tosaic.torch_operators.origins import Where
 
 if TYPE_CHECKING:
     from tosaic.program.program import Program
@@ -192,9 +193,11 @@ class MethodFacts:
     def error(self, what: str, *, expected: str = "", got: str = "", unsupported: bool = False) -> Exception:
         """Returns an error located at the method."""
         kind = _core.UnsupportedOp if unsupported else _core.InvalidGraph
-        return _core.make_error(
-            kind, where="pte", what=f"method '{self.name}': {what}", expected=expected, got=got
-        )
+        return self.where().error(kind, what, expected=expected, got=got)
+
+    def where(self) -> Where:
+        """Returns the place of the method, for errors."""
+        return Where("pte", inside=f"method '{self.name}'")
 
 
 def _with_offsets(chains: Sequence[Any], chain: Any) -> list[Any]:

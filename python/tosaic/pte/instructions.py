@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from tosaic import _core
-from tosaic.pte.calls import Types
+from tosaic.pte.calls import KernelWriter, Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
+from tosaic.pte.facts import MethodFacts
 from tosaic.pte.input_count import input_count, is_reshaped
 from tosaic.pte.payloads import Place, Sizes, program_of_payload, sides_of_payload
 from tosaic.pte.values import ValueReader
@@ -30,8 +31,32 @@ _MOST_STEPS = 200_000
 """Instructions that are followed at most, since a damaged file may have an endless loop."""
 
 
-class InstructionReader(ValueReader):
-    """Reads the instructions of a method, or of a branch of it, into a builder."""
+class InstructionReader:
+    """Reads the instructions of a method, or of a branch of it, with a writer into a builder.
+
+    Parameters
+    ----------
+    method : MethodFacts
+    builder : GraphBuilder
+    outer : InstructionReader, optional
+        That of the method, if this is the reader of a branch.
+
+    Attributes
+    ----------
+    writer : KernelWriter
+        Writes the nodes of the kernel call that is being read.
+    values : ValueReader
+        The values of the method.
+    """
+
+    def __init__(
+        self, method: MethodFacts, builder: _core.GraphBuilder, outer: InstructionReader | None = None
+    ) -> None:
+        self._method = method
+        around = None if outer is None else outer.writer
+        self.writer: KernelWriter = KernelWriter(builder, method.where(), method.diagnostics, around)
+        of_method = None if outer is None else outer.values
+        self.values: ValueReader = ValueReader(method, self.writer, of_method)
 
     def run(self, first: int, end: int) -> None:
         """Reads the instructions from `first` to before `end`, in the order in which a run takes them."""
@@ -43,8 +68,8 @@ class InstructionReader(ValueReader):
                 most = f"at most {_MOST_STEPS}"
                 raise method.error("a run takes too many instructions", expected=most, unsupported=True)
             instruction = method.instructions[at]
-            self.begin(at, self._target_of(instruction), method.places[at])
-            at = self._located(partial(self._read, at, instruction))
+            self.writer.begin(at, self._target_of(instruction), method.places[at])
+            at = self.writer.located(partial(self._read, at, instruction))
         if at != end:
             raise method.error(f"a branch jumps to instruction {at}, outside of it", unsupported=True)
 
@@ -64,69 +89,70 @@ class InstructionReader(ValueReader):
         elif isinstance(instruction, _core.PteDelegateCall):
             self._delegate(instruction)
         elif isinstance(instruction, _core.PteMove):
-            moved = self.value(instruction.source)
-            if isinstance(moved, Ref) and (moved.dtype, tuple(moved.shape)) != self.type_of(instruction.to):
-                raise self.error(_core.InvalidGraph, "a value is moved to one of another type")
-            self.write(instruction.to, moved)
+            moved = self.values.value(instruction.source)
+            wanted = self.values.type_of(instruction.to) if isinstance(moved, Ref) else None
+            if isinstance(moved, Ref) and (moved.dtype, tuple(moved.shape)) != wanted:
+                raise self.writer.error(_core.InvalidGraph, "a value is moved to one of another type")
+            self.values.write(instruction.to, moved)
         return at + 1
 
     def _kernel(self, call: Any) -> None:
         operands, results = self._method.split(call)
-        name, _ = self._target
+        name, _ = self.writer.target
         if name == "executorch_prim::et_copy_index":
             self._copy_index(*operands)
         elif name == "executorch_prim::et_view":
             self._view(operands, results)
         elif name.startswith(("executorch_prim::", "aten::sym_")):
             for index in results:
-                self.write(index, self._number(name, [self.value(each) for each in operands]))
+                self.values.write(index, self._number(name, [self.values.value(each) for each in operands]))
         elif results and not isinstance(self._method.values[results[0]], _core.PteTensor):
             for index in results:
-                self.write(index, self._item(name, [self.value(each) for each in operands]))
+                self.values.write(index, self._item(name, [self.values.value(each) for each in operands]))
         else:
             self._tensors(operands, results)
 
     def _tensors(self, operands: Sequence[int], results: Sequence[int]) -> None:
         """Reads a call whose results are tensors."""
-        arguments = [self.value(each) for each in operands]
+        arguments = [self.values.value(each) for each in operands]
         for argument in arguments:
             if isinstance(argument, NoValue):
-                raise self._without_value(argument)
-        types: Types = [self.type_of(index) for index in results]
+                raise self.writer.without_value(argument)
+        types: Types = [self.values.type_of(index) for index in results]
         used = {i for i, index in enumerate(results) if self._method.is_used(index)}
-        made = self.read_call(arguments, types, used, [self._method.values[each] for each in operands])
+        made = self.writer.read_call(arguments, types, used, [self._method.values[each] for each in operands])
         for index, result in zip(results, made, strict=False):
             if isinstance(result, Ref):
-                self.write(index, result)
+                self.values.write(index, result)
 
     def _view(self, operands: Sequence[int], results: Sequence[int]) -> None:
         base = self._method.values[operands[0]]
         for index in results:
-            made = self._as(self.tensor(operands[0]), base, index)
-            self.env[index] = made
-            self.written.append(index)
-            tensor, held = self._method.values[index], self.memory.at(base)
-            if held is None or self.memory.at(tensor) is not held:
-                self.memory.write(index, made, tensor)
+            made = self.values.reinterpreted(self.values.tensor(operands[0]), base, index)
+            self.values.env[index] = made
+            self.values.written.append(index)
+            tensor, held = self._method.values[index], self.values.memory.at(base)
+            if held is None or self.values.memory.at(tensor) is not held:
+                self.values.memory.write(index, made, tensor)
 
     def _copy_index(self, out: int, source: int, at: int) -> None:
         """Reads the assignment ``out[at] = source``, which loops make."""
-        position, row = self.value(at), self.tensor(source)
-        dtype, shape = self.type_of(out)
-        held = self.known(out)
+        position, row = self.values.value(at), self.values.tensor(source)
+        dtype, shape = self.values.type_of(out)
+        held = self.values.known(out)
         if held is None:
             zeros = {"shape": shape, "value": 0, "dtype": dtype}
-            held = self.emit_inferred(OP["full"], zeros, ())
-        self.types, self.dtype, self.shape = [(dtype, shape)], dtype, shape
-        before = self.emit_inferred(
+            held = self.writer.emit_inferred(OP["full"], zeros, ())
+        self.writer.types, self.writer.dtype, self.writer.shape = [(dtype, shape)], dtype, shape
+        before = self.writer.emit_inferred(
             OP["slice"], {"axis": 0, "start": 0, "end": position, "step": 1}, (held.id,)
         )
-        after = self.emit_inferred(
+        after = self.writer.emit_inferred(
             OP["slice"], {"axis": 0, "start": position + 1, "end": shape[0], "step": 1}, (held.id,)
         )
-        middle = self.emit_inferred(OP["reshape"], {"shape": (1, *row.shape)}, (row.id,))
+        middle = self.writer.emit_inferred(OP["reshape"], {"shape": (1, *row.shape)}, (row.id,))
         parts = [each.id for each in (before, middle, after) if each.shape[0]]
-        self.write(out, self.emit_inferred(OP["cat"], {"axis": 0}, parts))
+        self.values.write(out, self.writer.emit_inferred(OP["cat"], {"axis": 0}, parts))
 
     def _number(self, name: str, values: Sequence[Any]) -> Any:
         """Returns the result of an operator on numbers, or of a question about a shape."""
@@ -141,13 +167,13 @@ class InstructionReader(ValueReader):
         for module in (operator, math, builtins):
             function = getattr(module, "not_" if bare == "not" else bare, None)
             if callable(function) and not any(isinstance(each, Ref) for each in values):
-                return self._located(lambda f=function: f(*values))  # type: ignore[misc]
-        raise self.error(_core.UnsupportedOp, "this operator on numbers is not known")
+                return self.writer.located(lambda f=function: f(*values))  # type: ignore[misc]
+        raise self.writer.error(_core.UnsupportedOp, "this operator on numbers is not known")
 
     def _item(self, name: str, values: Sequence[Any]) -> Any:
         """Returns the number that an operator reads from a tensor, if the tensor is constant."""
         refs = [each for each in values if isinstance(each, Ref)]
-        known = self.known_elements(refs[0]) if len(refs) == 1 and not refs[0].shape else None
+        known = self.writer.known_elements(refs[0]) if len(refs) == 1 and not refs[0].shape else None
         if known is None or not ("item" in name or "scalar" in name):
             return NoValue(name)
         is_bool = _core.DTYPES[refs[0].dtype] == "bool"
@@ -156,41 +182,44 @@ class InstructionReader(ValueReader):
     # ---- branches ----
 
     def _jump(self, at: int, jump: Any) -> int:
-        condition = self.value(jump.condition)
+        condition = self.values.value(jump.condition)
         if isinstance(condition, bool):
             return at + 1 if condition else int(jump.destination)
         if not isinstance(condition, Ref):
-            raise self.error(_core.UnsupportedOp, "a jump depends on a number that is read from data")
+            raise self.writer.error(_core.UnsupportedOp, "a jump depends on a number that is read from data")
         return self._branch(at, condition, int(jump.destination))
 
     def _branch(self, at: int, condition: Ref, other: int) -> int:
         """Reads ``if condition``: the instructions up to a jump that is always taken, and those behind it."""
         method = self._method
         skip = method.instructions[other - 1] if at + 1 < other else None
-        is_skip = isinstance(skip, _core.PteJumpFalse) and self.value(skip.condition) is False
+        is_skip = isinstance(skip, _core.PteJumpFalse) and self.values.value(skip.condition) is False
         end = int(skip.destination) if is_skip else -1  # type: ignore[union-attr]
         if end < other:
-            raise self.error(
+            raise self.writer.error(
                 _core.UnsupportedOp,
                 "a jump that depends on a tensor is no branch",
                 hint="A loop whose end depends on data is not read",
             )
-        self.begin(at, ("cond", ""), method.places[at])
+        self.writer.begin(at, ("cond", ""), method.places[at])
         blocks = [(at + 1, other - 1), (other, end)]
         captured = self._captured(blocks)
-        readers = [self._block(block, captured, f"{self._node}.{i}") for i, block in enumerate(blocks)]
-        results = [i for i in dict.fromkeys(readers[0].written) if i in readers[1].written]
+        readers = [self._block(block, captured, f"{self.writer.node}.{i}") for i, block in enumerate(blocks)]
+        results = [i for i in dict.fromkeys(readers[0].values.written) if i in readers[1].values.written]
         graphs = [reader.finished(results) for reader in readers]
-        lost = {i for reader in readers for i in reader.written} & self.env.keys() - set(results)
+        written = {i for reader in readers for i in reader.values.written}
+        lost = written & self.values.env.keys() - set(results)
         if lost:
-            raise self.error(_core.UnsupportedOp, f"only one branch writes value {min(lost)}")
+            raise self.writer.error(_core.UnsupportedOp, f"only one branch writes value {min(lost)}")
         if condition.shape:
-            condition = self.emit_inferred(OP["reshape"], {"shape": ()}, (condition.id,))
+            condition = self.writer.emit_inferred(OP["reshape"], {"shape": ()}, (condition.id,))
         operands = [condition.id, *(ref.id for ref in captured)]
-        types: Types = [self.type_of(index) for index in results]
-        first = self.builder.add_many(OP["cond"], None, operands, self._name(), self._origin(), types, graphs)
+        types: Types = [self.values.type_of(index) for index in results]
+        first = self.writer.builder.add_many(
+            OP["cond"], None, operands, self.writer.name(), self.writer.origin(), types, graphs
+        )
         for i, index in enumerate(results):
-            self.write(index, Ref(first + i, *types[i]))
+            self.values.write(index, Ref(first + i, *types[i]))
         return end
 
     def _captured(self, blocks: Sequence[tuple[int, int]]) -> list[Ref]:
@@ -207,9 +236,9 @@ class InstructionReader(ValueReader):
         for index in sorted(reads):
             value = method.values[index]
             if isinstance(value, _core.PteTensor) and value.allocation is not None:
-                ref = self.known(index)
+                ref = self.values.known(index)
                 if ref is not None:
-                    self.env.setdefault(index, ref)
+                    self.values.env.setdefault(index, ref)
                     found.setdefault(ref.id, ref)
         return list(found.values())
 
@@ -218,24 +247,26 @@ class InstructionReader(ValueReader):
         reader = InstructionReader(self._method, _core.GraphBuilder(name), self)
         inner = {
             ref.id: Ref(
-                reader.builder.add_input(f"arg_{i}", ref.dtype, ref.shape, f"arg_{i}"), ref.dtype, ref.shape
+                reader.writer.builder.add_input(f"arg_{i}", ref.dtype, ref.shape, f"arg_{i}"),
+                ref.dtype,
+                ref.shape,
             )
             for i, ref in enumerate(captured)
         }
-        for index, held in self.env.items():
+        for index, held in self.values.env.items():
             if not isinstance(held, Ref):
-                reader.env[index] = held
+                reader.values.env[index] = held
             elif held.id in inner:
-                reader.env[index] = inner[held.id]
-        reader.memory = self.memory.mapped(inner)
+                reader.values.env[index] = inner[held.id]
+        reader.values.memory = self.values.memory.mapped(inner)
         reader.run(*block)
         return reader
 
     def finished(self, results: Iterable[int]) -> _core.Graph:
         """Returns the graph of a branch with these results."""
         for i, index in enumerate(results):
-            self.builder.add_output(self.tensor(index).id, f"out[{i}]")
-        return self.builder.finish()
+            self.writer.builder.add_output(self.values.tensor(index).id, f"out[{i}]")
+        return self.writer.builder.finish()
 
     # ---- delegates ----
 
@@ -246,21 +277,23 @@ class InstructionReader(ValueReader):
         payload = method.file.payload_of(delegate).tobytes()
         part = program_of_payload(place, payload) or method.sources.get(place.index)
         sides = sides_of_payload(place, payload, part)
-        count = input_count(method, args, sides, is_written=self.env.__contains__, is_view=self._is_view)
+        count = input_count(
+            method, args, sides, is_written=self.values.env.__contains__, is_view=self._is_view
+        )
         if sides is not None:
             self._require_call(place, args, *sides)
         inputs = [self._operand(index) for index in args[:count]]
         outputs = args[count:]
-        types: Types = [self.type_of(index) for index in outputs]
-        self.begin(self._instruction, (f"delegate{call.delegate}", ""), self._place)
-        name, self._target = self._node, (delegate.backend, "")
+        types: Types = [self.values.type_of(index) for index in outputs]
+        self.writer.begin(self.writer.instruction, (f"delegate{call.delegate}", ""), self.writer.place)
+        name, self.writer.target = self.writer.node, (delegate.backend, "")
         forms = [self._form(index) for index in args]
         node = DelegateNode(place, name, payload, tuple(forms[:count]), tuple(forms[count:]), part)
         node.runner("tosaic")  # refuses a program that does not fit the call
         method.delegate_nodes.append(node)
-        made = self.opaque(delegate.backend, inputs, types)
+        made = self.writer.opaque(delegate.backend, inputs, types)
         for index, ref in zip(outputs, made, strict=True):
-            self.write(index, ref)
+            self.values.write(index, ref)
 
     def _require_call(self, place: Place, args: Sequence[int], inputs: Sizes, outputs: Sizes) -> None:
         """Refuses a call whose tensors are not those of the payload."""
@@ -278,21 +311,21 @@ class InstructionReader(ValueReader):
                 raise place.fault(what, f"{form.type_text}, {form.nbytes} bytes", f"{size} bytes")
 
     def _operand(self, index: int) -> Any:
-        value = self.value(index)
+        value = self.values.value(index)
         if isinstance(value, NoValue):
-            raise self._without_value(value)
+            raise self.writer.without_value(value)
         if isinstance(value, bool | int | float):
             code = CODE["bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f64"]
-            return self.constant(value, code)
+            return self.writer.constant(value, code)
         return value
 
     def _form(self, index: int) -> TensorForm:
         tensor = self._method.values[index]
         if not isinstance(tensor, _core.PteTensor):
             return TensorForm("i64", (), ())
-        code, shape = self.type_of(index)
+        code, shape = self.values.type_of(index)
         return TensorForm(_core.DTYPES[code], shape, tuple(tensor.dim_order))
 
     def _is_view(self, tensor: _core.PteTensor) -> bool:
-        held = self.memory.at(tensor)
+        held = self.values.memory.at(tensor)
         return held is not None and is_reshaped(held.tensor, tensor)

@@ -74,7 +74,7 @@ def read_method(
     input_tree = tree_of(method.input_containers)
     inputs = _add_inputs(shared, reader, input_tree, recorded)
     reader.run(0, len(shared.instructions))
-    _warn_of_shared_states(shared, [index for index, _ in reader.states])
+    _warn_of_shared_states(shared, [index for index, _ in reader.values.states])
     output_tree = tree_of(method.output_containers)
     outputs = _add_outputs(shared, reader, output_tree, inputs, recorded)
     graph = builder.finish()
@@ -156,7 +156,7 @@ def _add_inputs(
         if not isinstance(value, _core.PteTensor):
             leaves.append(InputLeaf(path, None, value))
             continue
-        port = None if recorded is None else recorded.inputs[reader.input_count]
+        port = None if recorded is None else recorded.inputs[reader.values.input_count]
         named = path
         if port is not None:
             path, named = port.path, port.name
@@ -166,10 +166,10 @@ def _add_inputs(
             )
         name = "".join(c if c.isalnum() else "_" for c in named).strip("_")
         ref = _input(shared, reader, index, name, path, port)
-        leaves.append(InputLeaf(path, reader.input_count))
-        reader.input_count += 1
-        reader.env[index] = ref
-        reader.memory.write(index, ref, value)
+        leaves.append(InputLeaf(path, reader.values.input_count))
+        reader.values.input_count += 1
+        reader.values.env[index] = ref
+        reader.values.memory.write(index, ref, value)
     return leaves
 
 
@@ -177,14 +177,14 @@ def _input(
     shared: MethodFacts, reader: InstructionReader, index: int, name: str, path: str, port: Port | None
 ) -> Ref:
     """Adds an input, with logical axes; returns the tensor that the instructions read."""
-    code, shape = reader.type_of(index)
+    code, shape = reader.values.type_of(index)
     if port is None or not port.physical:
         order = _order(shared, index)
-        return Ref(reader.builder.add_input(name, code, shape, path, order), code, shape)
+        return Ref(reader.writer.builder.add_input(name, code, shape, path, order), code, shape)
     logical, order = replace(port, shape=shape).logical_shape, port.dim_order
-    given = Ref(reader.builder.add_input(name, code, logical, path, order), code, logical)
-    reader.begin(-1, ("input", ""))
-    return reader.permuted(given, order)
+    given = Ref(reader.writer.builder.add_input(name, code, logical, path, order), code, logical)
+    reader.writer.begin(-1, ("input", ""))
+    return reader.values.permuted(given, order)
 
 
 def _order(shared: MethodFacts, index: int) -> tuple[int, ...] | None:
@@ -204,8 +204,8 @@ def _add_output(
     """Adds an output, with logical axes. `source` is the position of the input whose new value it is."""
     if port is not None and port.physical:
         order = port.dim_order
-        ref = reader.permuted(ref, [order.index(axis) for axis in range(len(order))])
-    reader.builder.add_output(ref.id, path, source, order)
+        ref = reader.values.permuted(ref, [order.index(axis) for axis in range(len(order))])
+    reader.writer.builder.add_output(ref.id, path, source, order)
 
 
 def _input_paths(tree: Tree | None, count: int) -> list[str]:
@@ -238,20 +238,20 @@ def _add_outputs(
     known = tree is not None and tree.leaf_count == len(indices)
     default = ["out"] if len(indices) == 1 else [f"out[{i}]" for i in range(len(indices))]
     paths = tree.paths("out") if known and tree is not None else default
-    reader.begin(-1, ("output", ""))
+    reader.writer.begin(-1, ("output", ""))
     leaves = []
     count = 0
     for path, index in zip(paths, indices, strict=True):
         value = shared.values[index]
         if not isinstance(value, _core.PteTensor):
-            held = reader.value(index)
+            held = reader.values.value(index)
             if isinstance(held, NoValue):
                 raise shared.error(f"output '{path}' is a number that is read from data", unsupported=True)
             leaves.append(OutputLeaf(path, None, held))
             continue
         port = None if recorded is None else recorded.outputs[count]
         path = path if port is None else port.path
-        _add_output(reader, reader.tensor(index), path, _order(shared, index), port)
+        _add_output(reader, reader.values.tensor(index), path, _order(shared, index), port)
         leaves.append(OutputLeaf(path, count))
         count += 1
     users = sum(leaf.index is not None for leaf in inputs)
@@ -280,14 +280,18 @@ def _mutated(
         for index, leaf in zip(shared.inputs, inputs, strict=True)
         if leaf.index is not None
     ]
-    found = [(index, reader.env[index], position) for index, position in users if index in reader.written]
-    for index, position in reader.states:
-        tensor, is_written = shared.values[index], index in reader.written
-        held = reader.memory.at(tensor)
+    found = [
+        (index, reader.values.env[index], position)
+        for index, position in users
+        if index in reader.values.written
+    ]
+    for index, position in reader.values.states:
+        tensor, is_written = shared.values[index], index in reader.values.written
+        held = reader.values.memory.at(tensor)
         if held is None and not is_written and not persists(tensor):
             continue  # nothing says that these bytes are more than memory that was not set
         if held is None or is_written or held.index != index:
-            found.append((index, reader.tensor(index), position))
+            found.append((index, reader.values.tensor(index), position))
     return found
 
 

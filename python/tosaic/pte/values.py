@@ -24,31 +24,39 @@ __all__ = ["ValueReader"]
 _SIZES = {code: size for code, _, size, _ in _core.pte_scalar_types()}
 
 
-class ValueReader(KernelWriter):
-    """Holds the values of a method, or of a branch of it, in a builder.
+class ValueReader:
+    """Holds the values of a method, or of a branch of it, while a writer adds nodes.
 
     Parameters
     ----------
     method : MethodFacts
-    builder : GraphBuilder
+    writer : KernelWriter
     outer : ValueReader, optional
         That of the method, if this is the reader of a branch.
+
+    Attributes
+    ----------
+    env : dict of int to object
+        By index of a value, what was written last.
+    memory : Memory
+        What the bytes of tensors hold.
+    written : list of int
+        Indices of the values that were written.
+    states : list of (int, int)
+        The index of the value of each state, and its position among the inputs.
+    input_count : int
     """
 
-    def __init__(
-        self, method: MethodFacts, builder: _core.GraphBuilder, outer: ValueReader | None = None
-    ) -> None:
-        super().__init__(builder, f"method '{method.name}'", method.diagnostics)
+    def __init__(self, method: MethodFacts, writer: KernelWriter, outer: ValueReader | None = None) -> None:
         self._method = method
+        self._writer = writer
         self._outer = outer
         self.env: dict[int, Any] = {}
         self.memory = Memory()
         self.written: list[int] = []
-        self.states: list[tuple[int, int]] = []  # index of the value, position among the inputs
+        self.states: list[tuple[int, int]] = []
         self.input_count = 0
         self._constants: dict[int, Ref] = {}
-        if outer is not None:
-            self._names = outer._names
 
     # ---- values ----
 
@@ -77,7 +85,7 @@ class ValueReader(KernelWriter):
             raise self._fault(index, "is read in a branch before anything writes it")
         state = self._method.state_of(index)
         ref = self._state(state, self._method.values[state])
-        return ref if state == index else self._as(ref, self._method.values[state], index)
+        return ref if state == index else self.reinterpreted(ref, self._method.values[state], index)
 
     def known(self, index: int) -> Ref | None:
         """Returns the present value of a tensor; None if nothing has written it."""
@@ -96,28 +104,28 @@ class ValueReader(KernelWriter):
             return None
         if written.index == index:
             return written.ref
-        return self._as(written.ref, written.tensor, index)
+        return self.reinterpreted(written.ref, written.tensor, index)
 
-    def _as(self, ref: Ref, held: _core.PteTensor, index: int) -> Ref:
+    def reinterpreted(self, ref: Ref, held: _core.PteTensor, index: int) -> Ref:
         """Returns a tensor that has the bytes of another: the same elements in memory order."""
         tensor = self._method.values[index]
         if tensor.scalar_type != held.scalar_type:
             raise self._fault(index, "has the bytes of a value of another dtype", unsupported=True)
         dtype = ref.dtype
-        with self.aside("view"):
+        with self._writer.aside("view"):
             if is_permuted(held):
                 ref = self.permuted(ref, held.dim_order)
             order = list(tensor.dim_order)
             physical = [tensor.sizes[axis] for axis in order]
             if list(ref.shape) != physical:
-                ref = self.emit_inferred(OP["reshape"], {"shape": physical}, (ref.id,))
+                ref = self._writer.emit_inferred(OP["reshape"], {"shape": physical}, (ref.id,))
             if is_permuted(tensor):
                 ref = self.permuted(ref, [order.index(axis) for axis in range(len(order))])
         return Ref(ref.id, dtype, tuple(tensor.sizes))
 
     def permuted(self, ref: Ref, perm: Sequence[int]) -> Ref:
         """Adds a node that permutes the axes of a value."""
-        return self.emit_inferred(OP["permute"], {"perm": list(perm)}, (ref.id,))
+        return self._writer.emit_inferred(OP["permute"], {"perm": list(perm)}, (ref.id,))
 
     def write(self, index: int, made: Any) -> None:
         """Notes the new value of an instruction's result."""
@@ -140,8 +148,8 @@ class ValueReader(KernelWriter):
         return CODE[dtype]
 
     def _fault(self, index: int, what: str, *, unsupported: bool = False) -> Exception:
-        at = f"instruction {self._instruction} reads value {index}, which {what}"
-        if self._instruction < 0:
+        at = f"instruction {self._writer.instruction} reads value {index}, which {what}"
+        if self._writer.instruction < 0:
             at = f"value {index} {what}"
         return self._method.error(at, unsupported=unsupported)
 
@@ -173,7 +181,7 @@ class ValueReader(KernelWriter):
         code = self._dtype(index, tensor)
         name = name_of(tensor) or f"constant_{index}"
         kind = "parameter" if tensor.requires_grad else "lifted"
-        value = self.builder.add_constant(constant_of(name, kind, array, code))
+        value = self._writer.builder.add_constant(constant_of(name, kind, array, code))
         ref = self._constants[index] = Ref(value, code, tuple(tensor.sizes))
         return ref
 
@@ -181,7 +189,7 @@ class ValueReader(KernelWriter):
         """Returns a tensor without elements, which need not be written."""
         code = self._dtype(index, tensor)
         array = self._zeros(index, tensor, code)
-        value = self.builder.add_constant(constant_of(f"empty_{index}", "lifted", array, code))
+        value = self._writer.builder.add_constant(constant_of(f"empty_{index}", "lifted", array, code))
         return Ref(value, code, tuple(tensor.sizes))
 
     def _zeros(self, index: int, tensor: _core.PteTensor, code: int) -> np.ndarray[Any, Any]:
@@ -196,13 +204,13 @@ class ValueReader(KernelWriter):
         array = self.elements(index, tensor)
         if array is None:
             array = self._zeros(index, tensor, code)
-            self._diagnostics.note(
+            self._method.diagnostics.note(
                 "unset-state",
                 f"'{name}' has no initial value in the file, and begins with zeros",
                 name,
             )
         initial = constant_of(name, "buffer", array, code)
-        value = self.builder.add_input(name, code, tensor.sizes, name, None, initial)
+        value = self._writer.builder.add_input(name, code, tensor.sizes, name, None, initial)
         self.states.append((index, self.input_count))
         self.input_count += 1
         ref = Ref(value, code, tuple(tensor.sizes))

@@ -15,13 +15,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tosaic.torch_operators.memory_regions import Region, anywhere_in
 from tosaic.torch_operators.operator_row import OperatorRow
-
-if TYPE_CHECKING:
-    from tosaic.torch_operators.nested_graphs import Wrapped
+from tosaic.torch_operators.wrappers import Wrapped
 
 __all__ = ["Aliases", "Conflict", "Member", "Memory", "Tensor", "nodes_in"]
 

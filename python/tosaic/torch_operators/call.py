@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from tosaic import _core
+from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["Call", "Emit", "Rows", "can_read_data", "reads_data"]
@@ -160,6 +161,6 @@ class Call(Protocol):
         expected: str = "",
         got: str = "",
         hint: str = "",
-        node: Any = None,
+        at: Where | None = None,
     ) -> Exception:
-        """Returns an error located at this call, or at `node`."""
+        """Returns an error located at this call, or at another place."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
+from weakref import proxy
 
 from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases, Conflict, nodes_in
 from tosaic.torch_operators.compound_movement import Movements
-from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
+from tosaic.torch_operators.foreign_calls import ForeignCalls
+from tosaic.torch_operators.nested_graphs import NestedGraphs
+from tosaic.torch_operators.node_writer import NodeWriter
 from tosaic.torch_operators.operator_row import OperatorRow
+from tosaic.torch_operators.reader import OUT_OF_PLACE, Reader
 from tosaic.torch_operators.value import Ref
-from tosaic.torch_operators.writer import CallWriter
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
-
-if TYPE_CHECKING:
-    from tosaic.torch_operators.call import Call
-    from tosaic.torch_operators.nested_graphs import Place, Wrapped
 
 __all__ = ["InPlaceCalls"]
 
@@ -34,9 +33,9 @@ class _After:
 class _NamedMovements(Movements):
     """Writes each node in the name of a node of its own, as the functional program would have."""
 
-    def __init__(self, reader: InPlaceCalls, names: Iterator[str], write: Any) -> None:
-        super().__init__(cast("Call", reader))
-        self._reader, self._names, self._write = reader, names, write
+    def __init__(self, writer: NodeWriter, names: Iterator[str], write: Any) -> None:
+        super().__init__(writer)
+        self._writer, self._names, self._write = writer, names, write
 
     def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
         self._name()
@@ -48,32 +47,28 @@ class _NamedMovements(Movements):
         return super().put(x, indices, source)
 
     def _name(self) -> None:
-        self._reader._node = _After(next(self._names), self._write.target, self._write.meta)
+        self._writer.node = _After(next(self._names), self._write.target, self._write.meta)
 
 
-class InPlaceCalls(CallWriter):
-    """The part of a reader of FX nodes that reads in-place calls."""
+class InPlaceCalls:
+    """The part of a reader of nodes that reads in-place calls, for a graph that has some.
 
-    _memory_now: WrittenMemory | None = None
+    Attributes
+    ----------
+    aliases : Aliases
+        Which nodes share memory.
+    """
 
-    if TYPE_CHECKING:
-        env: dict[Any, Any]
-        _node: Any
-        _row: Any
-        _shared: Any
-        _aliases: Aliases | None
-        _own_place: Place
-        _wrapped: Wrapped
+    def __init__(self, reader: Reader, foreign: ForeignCalls, nested: NestedGraphs, aliases: Aliases) -> None:
+        self.aliases = aliases
+        self._reader: Reader = proxy(reader)  # which has this part
+        self._writer = reader.writer
+        self._foreign = foreign
+        self._nested = nested
+        self._memory = WrittenMemory(aliases, reader.env)
 
-        def functional_hint(self) -> str:
-            """Returns how to make the program functional with the same numbers."""
-
-        def _hint_of_writing(self, row: OperatorRow) -> str:
-            """Returns what to do about a call that writes an operand."""
-
-    def _written(self, node: Any, row: OperatorRow, result: Any) -> None:
+    def written(self, node: Any, row: OperatorRow, result: Any) -> None:
         """Notes the new value of each written operand."""
-        assert self._aliases is not None
         if row.writes_nothing(node):
             return
         args = row.complete(node.args, node.kwargs)
@@ -85,76 +80,66 @@ class InPlaceCalls(CallWriter):
             if operand is None:
                 continue
             if index is None or not hasattr(operand, "meta"):
-                raise self.error(
+                raise self._writer.error(
                     _core.UnsupportedOp,
                     f"it writes to '{row.names[position]}' without returning it",
-                    hint=self._hint_of_writing(row),
+                    hint=self._foreign.hint_of_writing(row),
                 )
-            if self._own_place.prefix and self._aliases.reaches_source(operand):
-                raise self.error(
+            if self._nested.own_place.prefix and self.aliases.reaches_source(operand):
+                raise self._writer.error(
                     _core.UnsupportedOp,
                     "a nested graph writes to a value outside of it",
-                    hint=self.functional_hint(),
+                    hint=self._reader.functional_hint(),
                 )
-            if self._aliases.reaches_attribute(operand):
-                raise self.error(
+            if self.aliases.reaches_attribute(operand):
+                raise self._writer.error(
                     _core.UnsupportedOp,
                     f"it writes to '{operand.name}', which the module holds and the program does not list",
                     hint=OUT_OF_PLACE,
                 )
-            conflict = self._aliases.conflict_in(node, row, operand)
+            conflict = self.aliases.conflict_in(node, row, operand)
             if conflict is not None:
-                raise self._refuse_write(conflict, OUT_OF_PLACE)
+                raise self._reader.refuse_write(conflict, OUT_OF_PLACE)
             fresh = result[index] if isinstance(result, list | tuple) else result
-            assert self._memory_now is not None
-            is_one_number = self._aliases.writes_one_number(node, row)
-            self._memory_now.note(node, operand, fresh, is_one_number=is_one_number)
+            is_one_number = self.aliases.writes_one_number(node, row)
+            self._memory.note(node, operand, fresh, is_one_number=is_one_number)
 
     def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
         """Assigns the reshaped result to all nodes that are the same tensor object as the operand."""
-        assert self._aliases is not None
-        if self._aliases.is_placeholder(operand):
-            raise self.error(
+        if self.aliases.is_placeholder(operand):
+            raise self._writer.error(
                 _core.UnsupportedOp,
                 f"it changes the shape of input '{operand.name}' in place, which the caller would see",
                 hint="Write x = x.unsqueeze(0) for x.unsqueeze_(0)",
             )
-        same = self._aliases.same_as(node, operand)
+        same = self.aliases.same_as(node, operand)
         if isinstance(same, Conflict):
-            raise self._refuse_write(same)
-        assert self._memory_now is not None
+            raise self._reader.refuse_write(same)
         for member in same:
-            self._memory_now.assign(member, result)
+            self._memory.assign(member, result)
 
-    def _refresh(self, node: Any, row: OperatorRow | None) -> None:
+    def refresh(self, node: Any, row: OperatorRow | None) -> None:
         """Gives the operands of a node the values that were written into their memory."""
-        assert self._aliases is not None
-        assert self._memory_now is not None
         item = node.args[1] if row is not None and row.getitem else None
-        wrapped = self._wrapped.results.get(node, self._wrapped.operands.get(node))
+        wrapped = self._nested.wrapped.results.get(node, self._nested.wrapped.operands.get(node))
         read = node.all_input_nodes if wrapped is None else nodes_in(wrapped)
-        mutated = self._aliases.mutated
+        mutated = self.aliases.mutated
         touched = [each for each in read if each in mutated]
         if touched:
-            self._memory_now.refresh(touched, self._aliases.position(node), self, item)
+            self._memory.refresh(touched, self.aliases.position(node), self, item)
 
     def current(self, node: Any) -> Any:
         """Returns the value of a node after the last call."""
-        if self._memory_now is not None:
-            self._memory_now.refresh([node], BEHIND_ALL, self)
-        return self.env[node]
+        self._memory.refresh([node], BEHIND_ALL, self)
+        return self._reader.env[node]
 
     def moves_of(self, names: Iterator[str], write: Any) -> Movements:
         """Returns what writes nodes of these names, in the place of a call that wrote."""
-        self._row = self._shared.rows.get(write.target)
-        return _NamedMovements(self, names, write)
+        self._writer.row = self._writer.shared.rows.get(write.target)
+        return _NamedMovements(self._writer, names, write)
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
         """Returns the error for a read after a write of which the elements are not known."""
-        self._node, self._row = write.node, self._shared.rows.get(write.node.target)
-        return self._refuse_write(conflict)
-
-    def _refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:
-        return self.error(
-            _core.UnsupportedOp, f"it writes to {conflict.what}", hint=hint or self.functional_hint()
-        )
+        writer = self._writer
+        writer.node, writer.row = write.node, writer.shared.rows.get(write.node.target)
+        return self._reader.refuse_write(conflict)

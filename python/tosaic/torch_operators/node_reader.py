@@ -7,80 +7,88 @@ as in ``torch.fx``. `tosaic.fx.reading.importer` reads torch's own nodes, and `t
 from __future__ import annotations
 
 import math
-import operator
+from abc import abstractmethod
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar
 
 from tosaic import _core
+from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.aliasing import Aliases, Memory
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.call import can_read_data
 from tosaic.torch_operators.complex_values import as_complex, has_complex
+from tosaic.torch_operators.foreign_calls import ForeignCalls
 from tosaic.torch_operators.in_place import InPlaceCalls
-from tosaic.torch_operators.nested_graphs import NestedGraphs, Place, Wrapped
-from tosaic.torch_operators.origins import module_path, place_of, source_of
+from tosaic.torch_operators.nested_graphs import NestedGraphs
+from tosaic.torch_operators.node_writer import NodeWriter
+from tosaic.torch_operators.operator_row import OperatorRow
+from tosaic.torch_operators.origins import Where, place_of
+from tosaic.torch_operators.reader import Reader
 from tosaic.torch_operators.value import NoValue, Ref
-from tosaic.torch_operators.written_memory import WrittenMemory
-
-if TYPE_CHECKING:
-    from tosaic.torch_operators.call import Call
 
 __all__ = ["NodeReader"]
 
-_CALLS = _core.CallWriter(module_path, source_of, Ref)
 
+class NodeReader(Reader):
+    """Reads the nodes of one graph: which row reads a call, and what is no call of an ordinary row.
 
-class NodeReader(InPlaceCalls, NestedGraphs):
-    """Reads the nodes of one graph into a builder."""
+    Attributes
+    ----------
+    nodes : sequence
+        The nodes that are read: those of the graph, and those of the graphs of wrappers.
+    foreign : ForeignCalls
+    nested : NestedGraphs
+    in_place : InPlaceCalls or None
+        None if no call writes.
+    """
 
-    _rows: Sequence[Any] = ()
-    _nodes: Sequence[Any] = ()
-    _wrapped = Wrapped()
-    _own_place = Place("", None)
-    _outer: Any = None  # the writer of the call whose decomposition this reader reads
+    argument_types: ClassVar[_core.ArgumentTypes]
 
-    if TYPE_CHECKING:
+    def __init__(self, writer: NodeWriter, owner: Any = None) -> None:
+        super().__init__(writer, owner)
+        self.nodes: Sequence[Any] = ()
+        self.foreign = ForeignCalls(self)
+        self.nested = NestedGraphs(self, self.foreign)
+        self.in_place: InPlaceCalls | None = None
+        self._rows: Sequence[OperatorRow | None] = ()
 
-        def _resolve(self, target: Any) -> Any:
-            """Returns the `OperatorRow` of a call target, or None for a call of no operator overload."""
+    @abstractmethod
+    def resolve(self, target: Any) -> OperatorRow | None:
+        """Returns the row of a call target; None for a call of no operator overload."""
 
-        def _expect(self, node: Any, row: Any) -> None:
-            """Sets the types of the results that are recorded for the call."""
+    @abstractmethod
+    def attribute(self, node: Any) -> Any:
+        """Reads an attribute of the module: a nested graph or a tensor."""
 
-        def _complex_call(self, row: Any, values: Sequence[Any]) -> Any:
-            """Reads a call with complex operands."""
+    @abstractmethod
+    def memory(self) -> Memory:
+        """Returns what is known of the memory of the nodes."""
 
-        def _read_otherwise(self, row: Any, values: Sequence[Any]) -> Any:
-            """Reads a call that has no row in the table, or with arguments that the row does not cover."""
+    @abstractmethod
+    def read_complex(self, row: OperatorRow, values: Sequence[Any]) -> Any:
+        """Reads a call with complex operands."""
 
-        def _foreign(self, node: Any) -> Any:
-            """Reads a call of no operator overload."""
+    @abstractmethod
+    def read_otherwise(self, row: OperatorRow, values: Sequence[Any]) -> Any:
+        """Reads a call that has no row in the table, or with arguments that the row does not cover."""
 
-        argument_types: _core.ArgumentTypes
-        _is_complex: bool  # the result of the call
+    @abstractmethod
+    def read_function(self, node: Any) -> Any:
+        """Reads a call of no operator overload: arithmetic on sizes, or a higher-order operator."""
 
-        def resolved(self, value: Any) -> Any:
-            """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
-
-        def _attribute(self, node: Any) -> Any:
-            """Reads an attribute of the module: a nested graph or a tensor."""
-
-        def _memory(self) -> Memory:
-            """Returns what is known of the memory of the nodes."""
+    def read_described(self, node: Any, row: OperatorRow, operator: ForeignOp) -> Any:
+        """Reads a call of an operator that the user described."""
+        return self.foreign.described(node, row, operator)
 
     # ---- walking ----
 
     def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
-        """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory.
-
-        `states` are the attributes that calls may write, because a module holds what they write.
-        """
-        rows = self._shared.rows
+        """See `Reader`."""
+        rows = self.writer.shared.rows
         mutates = False
-        self._wrapped, self._own_place = Wrapped(), Place(self._prefix, self._owner)
-        nodes = self._nodes = list(self._with_nested(nodes, self._own_place, set()))
-        self._rows = found = []
+        nodes = self.nodes = self.nested.unwrapped(nodes)
+        found: list[OperatorRow | None] = []
         for node in nodes:
             row = None
             if node.op == "call_function":
@@ -88,50 +96,47 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                 try:
                     row = rows[target]
                 except KeyError:
-                    row = rows[target] = self._resolve(target)
+                    row = rows[target] = self.resolve(target)
                 if row is not None and row.mutates:
                     mutates = True
             found.append(row)
+        self._rows = found
         if mutates:
             counts = partial(_counts, rows)
-            self._aliases = Aliases(nodes, found, counts, self._memory(), states, self._wrapped)
-            self._memory_now = WrittenMemory(self._aliases, self.env)
+            aliases = Aliases(nodes, found, counts, self.memory(), states, self.nested.wrapped)
+            self.in_place = InPlaceCalls(self, self.foreign, self.nested, aliases)
+            self.writer.aliases = aliases
 
     @property
     def aliases(self) -> Aliases | None:
         """Which nodes share memory; None if no call writes."""
-        return self._aliases
+        return None if self.in_place is None else self.in_place.aliases
 
     @property
     def mutated(self) -> frozenset[Any]:
         """The nodes whose memory a call writes."""
-        return frozenset() if self._aliases is None else self._aliases.mutated
-
-    @property
-    def nodes(self) -> Sequence[Any]:
-        """The nodes that are read: those of the graph, and those of the graphs of wrappers."""
-        return self._nodes
+        return frozenset() if self.in_place is None else self.in_place.aliases.mutated
 
     def read(self) -> None:
-        """Reads every call and attribute; placeholders must be in ``env`` already, and attributes may be."""
-        env, foreign = self.env, self._shared.foreign
-        places, own = self._wrapped.places, self._own_place
+        """See `Reader`."""
+        env, writer, nested, in_place = self.env, self.writer, self.nested, self.in_place
+        foreign, has_places = writer.shared.foreign, bool(nested.wrapped.places)
         node = None
         try:
-            for node, row in zip(self._nodes, self._rows, strict=True):
-                if places:
-                    self._prefix, self._owner = places.get(node, own)
-                if self._memory_now is not None:
-                    self._refresh(node, row)
+            for node, row in zip(self.nodes, self._rows, strict=True):
+                if has_places:
+                    nested.enter(node)
+                if in_place is not None:
+                    in_place.refresh(node, row)
                 if row is not None and row.is_ordinary and not foreign:
-                    self._node, self._row = node, row
-                    env[node] = self._read_call(node, row)
+                    writer.node, writer.row = node, row
+                    env[node] = self.read_row(node, row)
                 else:
                     self._read_other(node, row)
         except MemoryError:
             raise
         except Exception as error:
-            located = self._located(error, node)
+            located = self.located(error, node)
             if located is error:
                 raise
             raise located from error
@@ -140,50 +145,56 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """Reads what is no call of an ordinary row."""
         env, op = self.env, node.op
         if op == "call_function":
-            self._node, self._row = node, row
+            self.writer.node, self.writer.row = node, row
+            foreign = self.writer.shared.foreign
             if row is None:
-                env[node] = self._foreign(node)
+                env[node] = self.read_function(node)
             elif row.getitem:
                 env[node] = self._getitem(node)
-            elif row.target in self._shared.foreign:
-                env[node] = self._described(node, row, self._shared.foreign[row.target])
+            elif row.target in foreign:
+                env[node] = self.read_described(node, row, foreign[row.target])
             elif row.dropped:
                 env[node] = NoValue(row.target)
             elif row.evaluated and row.names:
                 values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
                 env[node] = self._evaluate_size(row, values)
             else:
-                env[node] = self._call(node, row)
+                env[node] = self.read_row(node, row)
         elif op == "get_attr":
             if node not in env:
-                env[node] = self._attribute(node)
-        elif op == "placeholder" and node in self._wrapped.operands:
-            env[node] = self.resolved(self._wrapped.operands[node])
+                env[node] = self.attribute(node)
+        elif op == "placeholder" and node in self.nested.wrapped.operands:
+            env[node] = self.resolved(self.nested.wrapped.operands[node])
         elif op not in ("placeholder", "output"):
-            raise self.error(
+            raise self.writer.error(
                 _core.UnsupportedOp,
                 f"an FX node of kind {op} has no meaning here",
                 hint="Export the module",
             )
 
-    def _located(self, error: Exception, node: Any) -> Exception:
+    def located(self, error: Exception, node: Any) -> Exception:
         """Locates the error of an unknown size at the node that needs it; other errors know their node."""
         if not isinstance(error, _core.UnsupportedOp) or error.parts["node"] or node is None:
             return error
-        hint = self._hint_of_size(node)
-        return self._error_at(node, error, **({"hint": hint} if hint else {}))
+        return self.error_at(node, error, self.hint_of_size(node))
 
-    def _hint_of_size(self, node: Any) -> str:
+    def hint_of_size(self, node: Any) -> str:
         """Returns what has a known size in place of the result of a call; empty: what the error says."""
         del node
         return ""
 
-    def _error_at(self, node: Any, error: Any, **more: str) -> Exception:
-        """Returns an error like this one, located at a node. `more` are other arguments of `error`."""
+    def error_at(self, node: Any, error: Any, hint: str = "", at: Where | None = None) -> Exception:
+        """Returns an error like this one, located at a node, perhaps with another hint."""
         parts = error.parts
-        said = {key: parts[key] for key in ("expected", "got", "hint")}
-        self._node = node
-        return self.error(type(error), parts["what"], **(said | more))
+        self.writer.node = node
+        return self.writer.error(
+            type(error),
+            parts["what"],
+            expected=parts["expected"],
+            got=parts["got"],
+            hint=hint or parts["hint"],
+            at=at,
+        )
 
     def _getitem(self, node: Any) -> Any:
         container, index = node.args
@@ -192,45 +203,38 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             return held[self.resolved(index)]
         return NoValue(str(container.target))
 
-    @staticmethod
-    def _has_no_value(values: Sequence[Any]) -> bool:
-        return any(type(value) is NoValue for value in values)
-
     # ---- the call ----
 
-    def _call(self, node: Any, row: Any) -> Any:
-        """Reads a call of an operator overload."""
-        return self._read_call(node, row)
-
-    def _read_call(self, node: Any, row: Any) -> Any:
+    def read_row(self, node: Any, row: Any) -> Any:
         """Reads a call by the row of the table or, where that cannot read it, as the reader does."""
+        writer = self.writer
         values, is_plain = _core.read_arguments(
             self.argument_types, node.args, node.kwargs, row.names, row.defaults, self.env, self.resolved
         )
         try:
-            self._expect(node, row)
+            writer.expect(node, row)
         except _core.UnsupportedOp:
-            if not self._learn_sizes(values):
+            if not self.learn_sizes(values):
                 raise
-            self._expect(node, row)
+            writer.expect(node, row)
         if row.training_at and row.is_training(values):
-            self.note(
+            writer.note(
                 "training",
                 f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
                 "unless that is what you mean",
             )
         if not is_plain and has_complex(values):
-            return self._complex_call(row, values)
+            return self.read_complex(row, values)
         result = None
         has_values = is_plain or NoValue not in map(type, values) or can_read_data(row.emit, values)
         if row.emit is not None and has_values:
-            result = row.emit(self, *values)
-            if self._is_complex:
-                result = as_complex(cast("Call", self), row.name, result)
+            result = row.emit(writer, *values)
+            if writer.is_complex:
+                result = as_complex(writer, row.name, result)
         if result is None:
-            result = self._read_otherwise(row, values)
-        if row.mutates:
-            self._written(node, row, result)
+            result = self.read_otherwise(row, values)
+        if row.mutates and self.in_place is not None:
+            self.in_place.written(node, row, result)
         return result
 
     def copied(self, node: Any, value: Ref, into: Ref) -> Ref:
@@ -238,64 +242,22 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
         Torch's decompositions leave it to ``copy_`` to cast and to broadcast what the program writes.
         """
-        self._node, self._row = node, None
+        writer = self.writer
+        writer.node, writer.row = node, None
         if value.dtype != into.dtype:
-            value = self.emit_inferred(OP["cast"], {"dtype": into.dtype}, (value.id,))
+            value = writer.emit_inferred(OP["cast"], {"dtype": into.dtype}, (value.id,))
         if tuple(value.shape) != tuple(into.shape):
-            value = self.emit_inferred(OP["expand"], {"shape": list(into.shape)}, (value.id,))
+            value = writer.emit_inferred(OP["expand"], {"shape": list(into.shape)}, (value.id,))
         return value
 
-    def _learn_sizes(self, values: Sequence[Any]) -> bool:
+    def current(self, node: Any) -> Any:
+        """Returns the value of a node after the last call."""
+        return self.env[node] if self.in_place is None else self.in_place.current(node)
+
+    def learn_sizes(self, values: Sequence[Any]) -> bool:
         """Learns result sizes that depend on data, if the data is constant; True if it did."""
         del values
         return False
-
-    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """Adds the node of this call. Its type is checked against the type that torch recorded."""
-        row = self._row
-        if self._outer is not None or row is None or row.mutates:
-            return super().emit(op, attrs, operands)
-        added: Ref = _CALLS.add(
-            self.builder,
-            op,
-            attrs,
-            operands,
-            self._node,
-            self._prefix,
-            row.target,
-            self.dtype,
-            self.shape,
-        )
-        return added
-
-    def target_name(self) -> str:
-        """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
-        assert self._row is not None
-        return str(self._row.name).partition(".")[0]
-
-    def _is_in_place(self) -> bool:
-        row = self._row
-        return row is not None and bool(row.mutates)
-
-    def first(self, result: Ref | None) -> list[Any] | None:
-        """Returns the results of a call of which only the first is used; the others are `NoValue`."""
-        return (
-            None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
-        )
-
-    def used_results(self) -> set[int]:
-        """Returns the indices of results whose getitem has a user, or all if the tuple itself is used."""
-        used = set()
-        for user in self._node.users:
-            if user.target is not operator.getitem:
-                return set(range(len(self.types)))
-            if user.users:
-                used.add(user.args[1])
-        return used
-
-    def only_first(self) -> bool:
-        """True if no result of the call except result 0 is used."""
-        return self.used_results() <= {0}
 
     def _evaluate_size(self, row: Any, values: Sequence[Any]) -> Any:
         name = row.name.partition(".")[0]
@@ -305,11 +267,11 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if type(operand) is Ref and name == "sym_numel":
             return math.prod(operand.shape)
         try:
-            return self._shared.sizes.value(self._node.meta["val"])
+            return self.writer.shared.sizes.value(self.writer.node.meta["val"])
         except _core.UnsupportedOp:
             if name != "sym_storage_offset":  # assertions read it, and the graph has no offsets
                 raise
-            return NoValue(row.target, place_of(self._node))
+            return NoValue(row.target, place_of(self.writer.node))
 
 
 def _counts(rows: Mapping[Any, Any], user: Any) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from tosaic import _core
 
 __all__ = [
-    "error_at",
+    "Origin",
+    "Where",
     "file_name",
     "module_path",
     "module_types",
@@ -22,6 +24,9 @@ __all__ = [
     "type_name",
     "types_in",
 ]
+
+Origin: TypeAlias = tuple[str, str, str, str, int]
+"""FX name, target, module path, file and line of a node: the form that `GraphBuilder` expects."""
 
 _NO_SOURCE = ("", 0)
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]")
@@ -60,8 +65,8 @@ def module_path(recorded: str) -> str:
     return _INDEX.sub(r".\1", path).replace("slice(None, None, None)", "").strip(".")
 
 
-def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, str, str, int]:
-    """Returns (FX name, target, module path, file, line) of a node, the form that `GraphBuilder` expects."""
+def origin_of(name: str, target: str, meta: dict[str, Any]) -> Origin:
+    """Returns the origin of a node."""
     stack = meta.get("nn_module_stack")
     trace = meta.get("stack_trace")
     path = module_path(next(reversed(stack.values()))[0]) if stack else ""
@@ -121,28 +126,55 @@ def file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def error_at(
-    kind: type[Exception],
-    node: Any,
-    what: str,
-    *,
-    where: str,
-    expected: str = "",
-    got: str = "",
-    hint: str = "",
-) -> Exception:
-    """Returns an error that names an FX node (None: no node), its module path and its source line."""
-    meta = node.meta if node is not None else {}
-    file, line = source_of(meta.get("stack_trace") or "")
-    stack = meta.get("nn_module_stack")
-    return _core.make_error(
-        kind,
-        where=where,
-        what=what,
-        expected=expected,
-        got=got,
-        node="" if node is None else node.name,
-        module_path=next(reversed(stack.values()))[0] if stack else "",
-        source=f"{file_name(file)}:{line}" if file else "",
-        hint=hint,
-    )
+@dataclass(frozen=True)
+class Where:
+    """The place of an error.
+
+    Attributes
+    ----------
+    reader : str
+        Who found it, such as ``import`` or ``pt2``: the mark in brackets before the message.
+    node, module_path : str
+        The name of a node, and the path of its module as torch recorded it; empty if no node is to blame.
+    source : str
+        Its source line, ``model.py:12``.
+    inside : str
+        What of the file is read, for readers without nodes: ``method 'forward', instruction 3``.
+    """
+
+    reader: str
+    node: str = ""
+    module_path: str = ""
+    source: str = ""
+    inside: str = ""
+
+    @classmethod
+    def of(cls, node: Any, reader: str) -> Where:
+        """Returns the place of an FX node. None is no node."""
+        if node is None:
+            return cls(reader)
+        meta = node.meta
+        file, line = source_of(meta.get("stack_trace") or "")
+        stack = meta.get("nn_module_stack")
+        return cls(
+            reader,
+            node.name,
+            next(reversed(stack.values()))[0] if stack else "",
+            f"{file_name(file)}:{line}" if file else "",
+        )
+
+    def error(
+        self, kind: type[Exception], what: str, *, expected: str = "", got: str = "", hint: str = ""
+    ) -> Exception:
+        """Returns an error at this place."""
+        return _core.make_error(
+            kind,
+            where=self.reader,
+            what=f"{self.inside}: {what}" if self.inside else what,
+            expected=expected,
+            got=got,
+            node=self.node,
+            module_path=self.module_path,
+            source=self.source,
+            hint=hint,
+        )

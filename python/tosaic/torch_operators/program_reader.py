@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostic, Diagnostics
@@ -17,6 +18,8 @@ from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.memory_regions import Region
+from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
 __all__ = ["WEIGHTS", "ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
@@ -81,7 +84,7 @@ class OutputSpec(NamedTuple):
     target: str = ""
 
 
-class ProgramReader:
+class ProgramReader(ABC):
     """Reads one exported program: placeholders first, then calls, then outputs.
 
     Parameters
@@ -101,7 +104,7 @@ class ProgramReader:
 
     def __init__(
         self,
-        reader: Any,
+        reader: NodeReader,
         nodes: Sequence[Any],
         inputs: Sequence[InputSpec],
         outputs: Sequence[OutputSpec],
@@ -109,7 +112,9 @@ class ProgramReader:
         arg_names: tuple[str, ...],
         diagnostics: Diagnostics,
     ) -> None:
-        self.importer = reader
+        self.reader = reader
+        self.builder = reader.writer.builder
+        self.sizes = reader.writer.shared.sizes
         self.nodes = nodes
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.specs, self.output_specs = inputs, outputs
@@ -127,32 +132,33 @@ class ProgramReader:
         self.paths = input_paths(self.in_tree, arg_names, [node.name for node in users])
         self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
 
-    if TYPE_CHECKING:
-        sizes: Any
+    @abstractmethod
+    def read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
+        """Reads a parameter, a buffer or a lifted constant."""
 
-        def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
-            """Reads a parameter, a buffer or a lifted constant."""
+    @abstractmethod
+    def code_of(self, recorded: Any, what: str) -> int:
+        """Returns the position of a recorded dtype in DTYPES; for others raises UnsupportedOp."""
 
-        def _code(self, recorded: Any, what: str) -> int:
-            """Returns the position of a recorded dtype in DTYPES; for others raises UnsupportedOp."""
+    @abstractmethod
+    def region_of(self, target: str) -> Region | None:
+        """Returns the memory of a weight; None if it is not known."""
 
-        def _region_of(self, target: str) -> Region | None:
-            """Returns the memory of a weight; None if it is not known."""
-
-        def _is_strided(self, recorded: Any) -> bool:
-            """True for a tensor that is not sparse."""
+    @abstractmethod
+    def is_strided(self, recorded: Any) -> bool:
+        """True for a tensor that is not sparse."""
 
     def read(self) -> Signature:
         """Reads the whole program."""
-        self.importer.prepare(self.nodes)
+        self.reader.prepare(self.nodes)
         self._refuse_shared_states()
         self._read_inputs()
-        self.importer.read()
+        self.reader.read()
         return self._read_outputs()
 
     def _read_inputs(self) -> None:
         states = {spec.target for spec in self.output_specs if spec.kind in _STATES}
-        mutated = self.importer.mutated
+        mutated = self.reader.mutated
         paths = iter(self.paths)
         nodes: list[Any] = []  # of constants that are still to be read
         specs: list[InputSpec] = []
@@ -164,15 +170,15 @@ class ProgramReader:
                     specs.append(spec)
                 continue
             if nodes:
-                self._read_constants(nodes, specs)
+                self.read_constants(nodes, specs)
                 nodes, specs = [], []
             if kind == "user_input":
                 self._read_user_input(node, spec, next(paths))
             elif kind in WEIGHTS:
-                self._read_weight(node, spec, True)
+                self.read_weight(node, spec, True)
             else:
-                self.importer.env[node] = NoValue(kind)
-        self._read_constants(nodes, specs)
+                self.reader.env[node] = NoValue(kind)
+        self.read_constants(nodes, specs)
 
     def _refuse_shared_states(self) -> None:
         """Refuses a state that shares memory with another weight, unless in-place calls write it.
@@ -188,34 +194,34 @@ class ProgramReader:
         ]
         if len(weights) < 2 or not targets:
             return
-        regions = [self._region_of(spec.target) for _, spec in weights]
+        regions = [self.region_of(spec.target) for _, spec in weights]
         for (node, spec), region in zip(weights, regions, strict=True):
             if spec.target not in targets or region is None:
                 continue
             for (_, other), its in zip(weights, regions, strict=True):
                 if other.target != spec.target and its is not None and its.overlaps(region):
-                    raise self.importer.error(
+                    raise self.reader.writer.error(
                         _core.UnsupportedOp,
                         f"the program writes '{spec.target}', which shares memory with '{other.target}'",
                         expected="memory of its own for each state",
                         hint="Register a clone() of one of them",
-                        node=node,
+                        at=Where.of(node, "import"),
                     )
 
-    def _read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
+    def read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
         """Reads weights that the program does not write."""
         for node, spec in zip(nodes, specs, strict=True):
-            self._read_weight(node, spec, False)
+            self.read_weight(node, spec, False)
 
     def _read_user_input(self, node: Any, spec: InputSpec, path: str) -> None:
         recorded = node.meta.get("val")
-        if not isinstance(recorded, self.importer.tensor_type):
+        if not isinstance(recorded, self.reader.tensor_type):
             value = self.sizes.value(recorded) if spec.value is None else spec.value
-            self.importer.env[node] = value
+            self.reader.env[node] = value
             self.leaves.append(InputLeaf(path, None, value))
             return
         shape = self.sizes.shape(recorded.shape)
-        code = self._code(recorded, f"input '{node.name}'")
+        code = self.code_of(recorded, f"input '{node.name}'")
         order, ambiguous = self._order(recorded)
         if ambiguous:
             self.diagnostics.note(
@@ -224,8 +230,8 @@ class ProgramReader:
                 node.name,
             )
         self.order_at[node.name] = order
-        value = self.importer.builder.add_input(node.name, code, shape, path, order)
-        self.importer.env[node] = ref = Ref(value, code, shape)
+        value = self.builder.add_input(node.name, code, shape, path, order)
+        self.reader.env[node] = ref = Ref(value, code, shape)
         self.leaves.append(InputLeaf(path, len(self.input_refs)))
         self._count_input(node, path, ref)
 
@@ -235,13 +241,13 @@ class ProgramReader:
         return at
 
     def _order(self, recorded: Any) -> tuple[tuple[int, ...] | None, bool]:
-        if recorded.dim() < 2 or not self._is_strided(recorded):
+        if recorded.dim() < 2 or not self.is_strided(recorded):
             return None, False
         return dim_order_of(self.sizes.shape(recorded.shape), self.sizes.shape(recorded.stride()))
 
-    def _add_state(self, node: Any, spec: InputSpec, code: int, constant: _core.Constant) -> Ref:
+    def add_state(self, node: Any, spec: InputSpec, code: int, constant: _core.Constant) -> Ref:
         """Adds an input for a weight that the program writes; the constant is its initial value."""
-        value = self.importer.builder.add_input(node.name, code, constant.shape, spec.target, None, constant)
+        value = self.builder.add_input(node.name, code, constant.shape, spec.target, None, constant)
         ref = Ref(value, code, tuple(constant.shape))
         self.state_at[spec.target] = self._count_input(node, spec.target, ref)
         return ref
@@ -254,13 +260,13 @@ class ProgramReader:
         paths = iter(out_tree.paths("out"))
         leaves = []
         for result, spec in zip(results, self.output_specs, strict=True):
-            value = self.importer.resolved(result)
+            value = self.reader.resolved(result)
             before = count
             if spec.kind in _USER_OUTPUTS:
                 path = next(paths)
                 if type(value) is Ref:
                     order, _ = self._order(result.meta["val"]) if "val" in result.meta else (None, False)
-                    self.importer.builder.add_output(value.id, path, None, order)
+                    self.builder.add_output(value.id, path, None, order)
                     leaves.append(OutputLeaf(path, count))
                     count += 1
                 else:
@@ -270,8 +276,8 @@ class ProgramReader:
                 is_user = spec.kind == "user_input_mutation"
                 index, path = (self.input_at if is_user else self.state_at)[spec.target]
                 order = self.order_at[spec.target] if is_user else None
-                value = self.importer.copied(result, value, self.input_refs[index])
-                self.importer.builder.add_output(value.id, path, index, order)
+                value = self.reader.copied(result, value, self.input_refs[index])
+                self.builder.add_output(value.id, path, index, order)
                 count += 1
             self.output_at.append(before if count > before else None)
         return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
@@ -279,12 +285,12 @@ class ProgramReader:
     def _add_written_inputs(self) -> int:
         """Adds outputs for inputs that in-place calls change: the program's signature does not list these."""
         count = 0
-        mutated = self.importer.mutated
+        mutated = self.reader.mutated
         for node in self.placeholders:
             if node in mutated and node.name in self.input_at:
                 index, path = self.input_at[node.name]
                 order = self.order_at.get(node.name)  # states have none
-                self.importer.builder.add_output(self.importer.current(node).id, path, index, order)
+                self.builder.add_output(self.reader.current(node).id, path, index, order)
                 count += 1
         return count
 

@@ -1,14 +1,20 @@
-"""Writes the nodes of the call that is being read: the part of a `Call` that no reader changes."""
+"""Writes the nodes of the call that is being read: what a `Call` does for every kind of program.
+
+A reader of calls has a writer of nodes, which is a `CallWriter`. The reader tells the writer which call is
+being read; the rows of the table then call the writer.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CATEGORY, DEFAULT_OF_CATEGORY, NARROW_FLOATS
+from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["CallWriter"]
@@ -16,11 +22,11 @@ __all__ = ["CallWriter"]
 _Types = list[tuple[int, Sequence[int]]]
 
 
-class CallWriter:
+class CallWriter(ABC):
     """Writes the nodes of one call after another into a builder.
 
-    A subclass sets `dtype`, `shape` and `types` for each call, and says what nodes are named and where they
-    come from.
+    `dtype`, `shape` and `types` are set for each call. A subclass says what nodes are named and where they
+    come from, and makes constants.
     """
 
     def __init__(self, builder: _core.GraphBuilder) -> None:
@@ -29,40 +35,48 @@ class CallWriter:
         self.shape: Sequence[int] = ()
         self.types: _Types = []
 
-    if TYPE_CHECKING:
+    @abstractmethod
+    def name(self) -> str:
+        """Returns the name of the next node."""
 
-        def _name(self) -> str:
-            """Returns the name of the next node."""
+    @abstractmethod
+    def origin(self) -> Origin:
+        """Returns the origin of the next node."""
 
-        def _origin(self) -> tuple[str, str, str, str, int]:
-            """Returns the origin of the next node: FX name, target, module path, file and line."""
+    @abstractmethod
+    def where(self) -> Where:
+        """Returns the place of this call, for errors."""
 
-        def _is_in_place(self) -> bool:
-            """True if the call writes an operand, so that its result has the dtype of the operand."""
+    @abstractmethod
+    def constant(self, value: bool | int | float, code: int) -> Ref:
+        """Adds a rank-0 constant."""
 
-        def constant(self, value: bool | int | float, code: int) -> Ref:
-            """Adds a rank-0 constant."""
+    @abstractmethod
+    def is_in_place(self) -> bool:
+        """True if the call writes an operand, so that its result has the dtype of the operand."""
 
-        def error(
-            self,
-            kind: type[Exception],
-            what: str,
-            *,
-            expected: str = "",
-            got: str = "",
-            hint: str = "",
-            node: Any = None,
-        ) -> Exception:
-            """Returns an error located at this call."""
+    def error(
+        self,
+        kind: type[Exception],
+        what: str,
+        *,
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+        at: Where | None = None,
+    ) -> Exception:
+        """Returns an error located at this call, or at another place."""
+        place = self.where() if at is None else at
+        return place.error(kind, what, expected=expected, got=got, hint=hint)
 
     # ---- nodes ----
 
     def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds the node of this call. Its type is checked against the type that torch recorded."""
-        origin = self._origin()
-        if self._is_in_place():
+        origin = self.origin()
+        if self.is_in_place():
             return self._emit_in_place(op, attrs, operands, origin)
-        value = self.builder.add(op, attrs, operands, self._name(), origin, self.dtype, self.shape)
+        value = self.builder.add(op, attrs, operands, self.name(), origin, self.dtype, self.shape)
         return Ref(value, self.dtype, self.shape)
 
     def _emit_in_place(
@@ -72,7 +86,7 @@ class CallWriter:
 
         Its result has the operand's dtype: a promoted one is cast back.
         """
-        value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
+        value = self.builder.add(op, attrs, operands, self.name(), origin, None, None)
         dtype, shape = self.builder.type(value)
         if shape != tuple(self.shape):
             raise self.error(
@@ -83,18 +97,18 @@ class CallWriter:
             )
         if dtype != self.dtype:
             cast = {"dtype": self.dtype}
-            value = self.builder.add(OP["cast"], cast, (value,), self._name(), origin, self.dtype, self.shape)
+            value = self.builder.add(OP["cast"], cast, (value,), self.name(), origin, self.dtype, self.shape)
         return Ref(value, self.dtype, self.shape)
 
     def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds a node in front of the call's own node, with the type that the core infers."""
-        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), None, None)
+        value = self.builder.add(op, attrs, operands, self.name(), self.origin(), None, None)
         return Ref(value, *self.builder.type(value))
 
     def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds the node for one result of a call with several results."""
         dtype, shape = self.types[index]
-        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), dtype, shape)
+        value = self.builder.add(op, attrs, operands, self.name(), self.origin(), dtype, shape)
         return Ref(value, dtype, shape)
 
     def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
@@ -105,7 +119,7 @@ class CallWriter:
         self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], types: _Types
     ) -> list[Ref]:
         """Adds one node with results of these types."""
-        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), types)
+        first = self.builder.add_many(op, attrs, operands, self.name(), self.origin(), types)
         return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
 
     # ---- operands ----

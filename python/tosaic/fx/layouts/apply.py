@@ -64,7 +64,7 @@ from tosaic.fx.reading.memory_order import (
 from tosaic.fx.reading.targets import default_of, row_for
 from tosaic.lowering.layout import Objective, objective_of, read_plan
 from tosaic.ports.boundary_orders import boundary_orders, index_of, require_sides
-from tosaic.torch_operators.origins import error_at
+from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["apply_program_layout"]
@@ -445,11 +445,9 @@ class _Walk:
             elif not self._converts and arg not in self._moved:
                 set_value(arg.meta, old)  # only the recorded strides differed
             else:
-                raise error_at(
+                raise Where.of(node, _WHERE).error(
                     _core.LayoutMismatch,
-                    node,
                     f"{node.target} addresses the memory of '{arg.name}' by strides",
-                    where=_WHERE,
                     expected=f"strides {tuple(old.stride())}, as traced",
                     got="an operand whose order follows from other orders at the inputs",
                     hint="Export with inputs in the order that is declared"
@@ -518,11 +516,9 @@ class _Walk:
             try:
                 val = self._result_of(node)
             except Exception:
-                raise error_at(
+                raise Where.of(node, _WHERE).error(
                     _core.LayoutMismatch,
-                    node,
                     f"torch does not compute {node.target} with its operands in the planned order",
-                    where=_WHERE,
                     got=str(first).partition("\n")[0],
                 ) from first
         set_value(node.meta, val)
@@ -682,11 +678,9 @@ class _Walk:
     def _refuse_mutation(self) -> None:
         for node in self._graph.nodes:
             if self._writes(node):
-                raise error_at(
+                raise Where.of(node, _WHERE).error(
                     _core.UnsupportedOp,
-                    node,
                     f"{node.target} writes to its operand, of which a conversion would be a copy",
-                    where=_WHERE,
                     hint=functional_hint(self._program),
                 )
 
@@ -699,11 +693,9 @@ class _Walk:
         return row is None or not row.writes_nothing(node)
 
     def _inexpressible(self, node: Node, order: _Order) -> Exception:
-        return error_at(
+        return Where.of(node, _WHERE).error(
             _core.LayoutMismatch,
-            node,
             f"no conversion of the edge dialect gives '{node.name}' the order that was asked for",
-            where=_WHERE,
             expected="row-major, or channels last at rank 4",
             got=str(order),
             hint="Declare the boundary in that order instead",

@@ -27,7 +27,7 @@ from tosaic.fx.quantizer.trained_norms import (
     fold_of,
     is_contraction,
 )
-from tosaic.torch_operators.origins import error_at, origin_of
+from tosaic.torch_operators.origins import Where, origin_of
 
 __all__ = ["fold_norms", "refuse_shared_folds"]
 
@@ -146,12 +146,10 @@ def _path(norm: Node) -> str:
 def _refusal(calls: list[Node], what: str, norms: list[Node], where: str) -> Exception:
     names = ", ".join(f"'{_path(each)}'" for each in norms)
     readers = ", ".join(f"'{each.name}'" for each in calls)
-    return error_at(
+    return Where.of(calls[-1], where).error(
         _core.UnsupportedOp,
-        calls[-1],
         f"torchao has folded the batch norms {names} into the parameters of {readers}, which read {what}, "
         "so that the numbers are wrong",
-        where=where,
         hint="Call tosaic.fold_norms(module) on a newly exported module before prepare_pt2e: it folds each "
         "norm into parameters of its own. So does tosaic.quantize",
     )

@@ -23,7 +23,7 @@ from tosaic.annotation.call_graph import CallKind
 from tosaic.base.dtypes import OF_TORCH
 from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
-from tosaic.torch_operators.origins import error_at, file_name, module_path, source_of, type_name
+from tosaic.torch_operators.origins import Where, file_name, module_path, source_of, type_name
 
 __all__ = ["bodies_of", "call_graph", "check_model"]
 
@@ -56,11 +56,11 @@ def _refuse_prepared(model: GraphModule, where: str) -> None:
             continue
         observer = _attribute(model, str(node.target))
         if isinstance(observer, ObserverBase | FakeQuantizeBase):
-            raise error_at(
+            raise Where.of(
+                node.args[0] if node.args and isinstance(node.args[0], Node) else node, where
+            ).error(
                 _core.InvalidGraph,
-                node.args[0] if node.args and isinstance(node.args[0], Node) else node,
                 "the graph is prepared already",
-                where=where,
                 expected="a graph without observers",
                 got=f"{type(observer).__name__} {str(node.target)!r}",
                 hint="Export the module again",

@@ -19,7 +19,7 @@ from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.torch_operators.nested_graphs import WRAPPERS, changes_dtypes, wrapper_name
+from tosaic.torch_operators.wrappers import WRAPPERS, changes_dtypes, wrapper_name
 
 __all__ = ["with_inlined_wrappers"]
 

@@ -13,10 +13,9 @@ from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.process import collection_paused
 from tosaic.fx.quantizer.state_writes import states_of, value_of
-from tosaic.fx.reading.decomposed import Decompositions
 from tosaic.fx.reading.importer import Importer
-from tosaic.fx.reading.node_writer import Shared
 from tosaic.fx.reading.shapes import Sizes
+from tosaic.fx.reading.torch_writer import Shared, TorchWriter
 from tosaic.fx.reading.weights import Weights, dtype_code
 from tosaic.fx.training_calls import Products, arguments_in, is_in_training, with_arguments
 from tosaic.torch_operators.operator_row import OperatorRow
@@ -80,7 +79,7 @@ def read_module(
             code = dtype_code(value.dtype, f"input '{node.name}'")
             shape = shared.sizes.shape(value.shape)
             importer.env[node] = Ref(
-                importer.builder.add_input(node.name, code, shape, node.name), code, shape
+                importer.writer.builder.add_input(node.name, code, shape, node.name), code, shape
             )
         # What a state holds depends on the calls before, so it is no constant.
         states = {node.name for node in states_of(model)}
@@ -99,11 +98,11 @@ def read_module(
         importer.read()
         for i, node in enumerate(nodes[-1].all_input_nodes):
             if type(result := importer.env.get(node)) is Ref:
-                importer.builder.add_output(result.id, f"out[{i}]")
+                importer.writer.builder.add_output(result.id, f"out[{i}]")
         stored = [node for node in calls if stores and _stores(node, states)]
         for i, node in enumerate(stored):
             if type(result := importer.env.get(node)) is Ref:
-                importer.builder.add_output(result.id, f"stored[{i}]")
+                importer.writer.builder.add_output(result.id, f"stored[{i}]")
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     parts = {
@@ -111,7 +110,7 @@ def read_module(
         for own, node in zip(model.graph.nodes, nodes, strict=True)
         if type(found := env.get(node)) is Complex
     }
-    return ImportedModule(importer.builder.finish(), values, parts)
+    return ImportedModule(importer.writer.builder.finish(), values, parts)
 
 
 def module_reader(
@@ -119,20 +118,20 @@ def module_reader(
 ) -> tuple[Importer, Shared]:
     """Returns a reader of the nodes of a module, by default for the sizes that torch traced it with."""
     diagnostics = Diagnostics(logged=False)
-    shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
+    shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS)
     shared.sizes.bind(
         [(node.name, node.name, node.meta.get("val")) for node in placeholders],
         {**_traced_sizes(placeholders), **(sizes or {})},
         {},
     )
-    return Importer(shared, _core.GraphBuilder("forward"), model), shared
+    return Importer(TorchWriter(shared, _core.GraphBuilder("forward")), model), shared
 
 
 def _state(importer: Importer, node: Node, shared: Shared) -> Ref:
     value = value_of(node)
     assert value is not None
     code, shape = dtype_code(value.dtype, f"state '{node.name}'"), shared.sizes.shape(value.shape)
-    return Ref(importer.builder.add_input(node.name, code, shape, node.name), code, shape)
+    return Ref(importer.writer.builder.add_input(node.name, code, shape, node.name), code, shape)
 
 
 def _counts(node: Node) -> bool:

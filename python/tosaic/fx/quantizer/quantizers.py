@@ -13,7 +13,7 @@ from tosaic.annotation import Output, Plan, Rule
 from tosaic.base.options import refusal
 from tosaic.fx.quantizer.read import Annotations, SpecReader, annotation_of
 from tosaic.fx.quantizer.write import Refused
-from tosaic.torch_operators.origins import error_at
+from tosaic.torch_operators.origins import Where
 
 __all__ = [
     "add_earlier",
@@ -163,11 +163,9 @@ def check_references(reading: Annotations, where: str) -> None:
     slot = wrong[0].slot
     at = reading.nodes[slot.node if isinstance(slot, Output) else slot.user]
     others = f" ({len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    raise error_at(
+    raise Where.of(at, where).error(
         _core.QuantMismatch,
-        at,
         f"a reference leads to no spec: {wrong[0].text}{others}",
-        where=where,
         expected="a slot with a spec of its own",
         got=f"{plan[slot]!r} set by {plan.author(slot)}",
     )

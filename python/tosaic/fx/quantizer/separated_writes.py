@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from tosaic import _core
 from tosaic.fx.quantizer.memory import Roots, is_in_place, written_arguments
 from tosaic.fx.quantizer.read import annotation_of
-from tosaic.torch_operators.origins import error_at
+from tosaic.torch_operators.origins import Where
 
 __all__ = ["refuse_separated_writes"]
 
@@ -43,11 +43,9 @@ def refuse_separated_writes(
         _Order(list(model.graph.nodes), are_constant=are_constant).check()
     except _SeparatedError as found:
         call, what = found.args
-        raise error_at(
+        raise Where.of(call, where).error(
             _core.UnsupportedOp,
-            call,
             f"{what}, and torchao puts a quantize node between them: the write would be lost",
-            where=where,
             hint=f"Compute out of place there{', or use tosaic.quantize' if where == 'Quantizer' else ''}",
         ) from None
 

@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Node
 
 from tosaic import _core
 from tosaic.fx.quantizer.memory import Roots, attribute_of, is_in_place, memory_of, written_arguments
-from tosaic.torch_operators.origins import error_at
+from tosaic.torch_operators.origins import Where
 
 __all__ = [
     "functional_overload",
@@ -127,12 +127,10 @@ def refuse_writes_to_states(model: GraphModule, where: str) -> None:
             source = next((sources[each] for each in roots.of(written) if each in sources), None)
             is_whole = node.target == _COPY and written.op in ("placeholder", "get_attr")
             if source is not None and not is_whole:
-                raise error_at(
+                raise Where.of(node, where).error(
                     _core.UnsupportedOp,
-                    node,
                     f"it writes '{source.name}' by a call without a functional form, so that the new numbers "
                     "cannot be rounded",
-                    where=where,
                     hint="Compute out of place, and store the result with copy_()",
                 )
 

@@ -59,7 +59,7 @@ from tosaic.annotation import (
 from tosaic.fx.quantizer.constructors import constructor_of
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.quantizer.read import KEY, Annotations, annotation_of
-from tosaic.torch_operators.origins import error_at
+from tosaic.torch_operators.origins import Where
 
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "note_for_arm", "rebuild", "write"]
 
@@ -352,11 +352,9 @@ class SpecWriter:
         if isinstance(found, kind):
             return found
         node = self._nodes[slot.node if isinstance(slot, Output) else slot.user]
-        raise error_at(
+        raise Where.of(node, "annotate").error(
             _core.InvalidGraph,
-            node,
             f"torch has no such {what} for {slot!r}",
-            where="annotate",
             expected="a name such as 'int8'" if what == "dtype" else "a name such as 'per_tensor_affine'",
             got=repr(name),
         )

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from tosaic.fx.reading.exported_program import functional_hint
-from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
-from tosaic.torch_operators.nested_graphs import changes_dtypes, wrapper_name
+from tosaic.torch_operators.reader import FUNCTIONALIZE
+from tosaic.torch_operators.wrappers import changes_dtypes, wrapper_name
 
 __all__ = ["with_explicit_dtypes"]
 

@@ -14,12 +14,11 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.process import collection_paused
-from tosaic.fx.reading.decomposed import Decompositions
 from tosaic.fx.reading.executed_memory import region_of_weight
 from tosaic.fx.reading.functional_trial import can_be_decomposed
 from tosaic.fx.reading.importer import Importer
-from tosaic.fx.reading.node_writer import Shared
 from tosaic.fx.reading.shapes import Sizes, wanted_sizes
+from tosaic.fx.reading.torch_writer import Shared, TorchWriter
 from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.fx.reading.weights import Weights, dtype_code
 from tosaic.ports.foreign import ForeignOp
@@ -75,23 +74,24 @@ class ImportRecord:
 class _Program(ProgramReader):
     """One exported program of torch during the import."""
 
+    reader: Importer
+
     def __init__(self, ep: Any, method: str, operators: Mapping[str, ForeignOp]) -> None:
         diagnostics = Diagnostics()
         self.ep = ep
         self._state, self._constants = ep.state_dict, ep.constants
-        self.sizes = Sizes()
         self.shared = Shared(
             Weights(diagnostics),
-            self.sizes,
+            Sizes(),
             diagnostics,
             _ROWS,
-            Decompositions(),
             operators,
             can_be_decomposed=partial(can_be_decomposed, ep),
         )
         signature = ep.graph_signature
+        importer = Importer(TorchWriter(self.shared, _core.GraphBuilder(method)), ep.graph_module)
         super().__init__(
-            Importer(self.shared, _core.GraphBuilder(method), ep.graph_module),
+            importer,
             list(ep.graph_module.graph.nodes),
             [_input_spec(each) for each in signature.input_specs],
             [OutputSpec(each.kind.name.lower(), each.target or "") for each in signature.output_specs],
@@ -99,7 +99,7 @@ class _Program(ProgramReader):
             module_argument_names(ep),
             diagnostics,
         )
-        self.importer.weights = {
+        importer.weights = {
             node.name: self._tensor_of(spec.target)
             for node, spec in zip(self.placeholders, self.specs, strict=True)
             if spec.kind in WEIGHTS
@@ -108,28 +108,32 @@ class _Program(ProgramReader):
     def _tensor_of(self, target: str) -> Any:
         return self._state[target] if target in self._state else self._constants.get(target)
 
-    def _region_of(self, target: str) -> Region | None:
+    def region_of(self, target: str) -> Region | None:
+        """See `ProgramReader`."""
         return region_of_weight(self._tensor_of(target))
 
     def bind(self, bind: Any) -> None:
         wanted = wanted_sizes(bind, self.users, self.in_tree)
         self.sizes.bind(self.users, wanted, self.ep.range_constraints)
 
-    def _code(self, recorded: Any, what: str) -> int:
+    def code_of(self, recorded: Any, what: str) -> int:
+        """See `ProgramReader`."""
         return dtype_code(recorded.dtype, what)
 
-    def _is_strided(self, recorded: Any) -> bool:
+    def is_strided(self, recorded: Any) -> bool:
+        """See `ProgramReader`."""
         return recorded.layout is torch.strided
 
-    def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
-        target, importer = spec.target, self.importer
+    def read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
+        """See `ProgramReader`."""
+        target, reader = spec.target, self.reader
         tensor = self._tensor_of(target)
         if not is_state:
-            importer.env[node] = importer.constant_of(tensor, target, spec.kind)
+            reader.env[node] = reader.constant_of(tensor, target, spec.kind)
             return
         code = dtype_code(tensor.dtype, f"'{target}'")
         constant = self.shared.weights.snapshot(tensor, target, spec.kind)
-        importer.env[node] = self._add_state(node, spec, code, constant)
+        reader.env[node] = self.add_state(node, spec, code, constant)
 
 
 def _input_spec(spec: Any) -> InputSpec:
@@ -187,8 +191,8 @@ def import_program(
 def functional_hint(ep: Any) -> str:
     """Returns what to do with a program that writes in place: to decompose it, if that keeps its numbers."""
     program = _Program(ep, "forward", {})
-    program.importer.prepare(program.nodes)
-    return str(program.importer.functional_hint())
+    program.reader.prepare(program.nodes)
+    return str(program.reader.functional_hint())
 
 
 def read_program(
@@ -208,17 +212,17 @@ def read_program(
         program = _Program(ep, method, operators or {})
         program.bind(bind)
         signature = program.read()
-    importer = program.importer
+    reader = program.reader
     return ImportRecord(
         ImportedProgram(
-            importer.builder.finish(),
+            program.builder.finish(),
             signature,
             tuple(program.diagnostics.items),
             program.shared.weights.verify,
-            module_types(importer.nodes),
+            module_types(reader.nodes),
             tuple(program.shared.by_torch.values()),
         ),
-        importer.env,
+        reader.env,
         program.shared.sizes,
         {name: at for name, (at, _) in program.input_at.items()}
         | {

@@ -7,7 +7,7 @@ that torch recorded.
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,16 @@ from tosaic import _core
 from tosaic.fx.reading.decomposed import Expansion, is_random
 from tosaic.fx.reading.executed_memory import ExecutedMemory
 from tosaic.fx.reading.functional_trial import keeps_numbers
-from tosaic.fx.reading.node_writer import NodeWriter, Shared
-from tosaic.fx.reading.targets import Row, row_for
+from tosaic.fx.reading.targets import row_for
 from tosaic.fx.reading.torch_kernel import NAMESPACES, TorchKernel, is_functional
+from tosaic.fx.reading.torch_writer import TorchWriter
 from tosaic.fx.reading.weights import CODE_OF, TORCH_OF, dtype_code, is_wrapper
 from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.complex_values import emit_complex, is_known
-from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
+from tosaic.torch_operators.foreign_calls import keywords_of
 from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
+from tosaic.torch_operators.reader import FUNCTIONALIZE, OUT_OF_PLACE
 from tosaic.torch_operators.value import Complex, NoValue, Ref, Wrapper, tensors_of
 
 __all__ = ["Importer"]
@@ -64,63 +65,64 @@ _OF_KNOWN_SIZE = {
 _MOST_ELEMENTS = 1 << 24  # of a result that torch computes at import
 
 
-class Importer(NodeReader, NodeWriter):
-    """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
+class Importer(NodeReader):
+    """Reads the nodes of one FX graph, with a writer into a builder.
+
+    Parameters
+    ----------
+    writer : TorchWriter
+    owner : torch.nn.Module
+        The module whose attributes the graph reads.
+    """
 
     argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, _LISTS)
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
-    def __init__(
-        self,
-        shared: Shared,
-        builder: _core.GraphBuilder,
-        owner: Any,
-        prefix: str = "",
-        outer: NodeWriter | None = None,
-        results: Iterable[Node] = (),
-    ) -> None:
-        super().__init__(shared, builder, prefix, outer, results)
-        self.env: dict[Node, Any] = {}  # by node: its `Ref`, a list of them, a number, or a `NoValue`
-        self._owner = owner  # the module whose attributes the graph reads
-        self.weights: Mapping[
-            str, torch.Tensor
-        ] = {}  # by placeholder name, if this is the graph of a program
+    writer: TorchWriter
 
-    def _resolve(self, target: Any) -> OperatorRow | None:
+    def __init__(self, writer: TorchWriter, owner: Any) -> None:
+        super().__init__(writer, owner)
+        self._shared = writer.shared
+        self.weights: Mapping[str, torch.Tensor] = {}  # by placeholder name, for the graph of a program
+
+    def resolve(self, target: Any) -> OperatorRow | None:
+        """See `NodeReader`."""
         return _GETITEM if target is operator.getitem else row_for(target)
 
-    def _read_otherwise(self, row: Row, values: Sequence[Any]) -> Any:
+    def read_otherwise(self, row: OperatorRow, values: Sequence[Any]) -> Any:
         """Reads a call by torch: its result if all operands are constants, or else its decomposition."""
         result, reason = self._evaluated(values), ""
         if result is None:
             result, reason = self._decomposed(row, values)
         if result is None:
-            result = self._opaque(row.target, values[: row.required], self._keywords(row, values), reason)
+            result = self.foreign.opaque(row.target, values[: row.required], keywords_of(row, values), reason)
         return result
 
-    def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
+    def read_complex(self, row: OperatorRow, values: Sequence[Any]) -> Any:
         """Reads a call with complex operands by its parts, or as the calls that torch decomposes it into."""
         if not is_known(row.name, row.emit):
             result, _ = self._decomposed(row, values)
             if result is not None:
                 return result
-        return emit_complex(self, row.name, row.emit, values)
+        return emit_complex(self.writer, row.name, row.emit, values)
 
-    def _hint_of_size(self, node: Any) -> str:
+    def hint_of_size(self, node: Any) -> str:
+        """See `NodeReader`."""
         schema = getattr(node.target, "_schema", None)
         return _OF_KNOWN_SIZE.get(str(getattr(schema, "name", "")).removeprefix("aten::"), "")
 
-    def _learn_sizes(self, values: Sequence[Any]) -> bool:
+    def learn_sizes(self, values: Sequence[Any]) -> bool:
         """Learns result sizes that depend on data, if the data is constant; True if it did.
 
         Torch computes the call on the constants, with zeros in place of the tensor whose elements are chosen.
         """
-        recorded = self._node.meta.get("val")
+        node, row = self.writer.node, self.writer.row
+        recorded = node.meta.get("val")
         tensors = self._constants_of(values)
-        if not isinstance(recorded, torch.Tensor) or not tensors or self._row is None:
+        if not isinstance(recorded, torch.Tensor) or not tensors or row is None:
             return False
-        if tensors[0] is None and self._row.name in _CHOOSE_ELEMENTS:
+        if tensors[0] is None and row.name in _CHOOSE_ELEMENTS:
             x = values[0]
             tensors[0] = torch.zeros((), dtype=TORCH_OF[x.dtype]).expand(tuple(x.shape))
         result = self._made_by_torch(values, tensors)
@@ -134,7 +136,7 @@ class Importer(NodeReader, NodeWriter):
         """Returns torch's result of a call whose tensors are all constants: it is the same in every run."""
         result = self._made_by_torch(values, self._constants_of(values))
         readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
-        return self.lifted_tensor(result) if readable else None
+        return self.writer.lifted_tensor(result) if readable else None
 
     def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
         return [ref.held if isinstance(ref, Ref) else None for ref in tensors_of(values)]
@@ -144,10 +146,10 @@ class Importer(NodeReader, NodeWriter):
 
         Returns None if another run may have another result, or if the result has too many elements.
         """
-        target = self._node.target
+        target = self.writer.node.target
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
             return None
-        if self._has_no_value(values) or any(tensor is None for tensor in tensors):
+        if _has_no_value(values) or any(tensor is None for tensor in tensors):
             return None
         for tensor in tensors:
             if tensor is not None:
@@ -181,26 +183,28 @@ class Importer(NodeReader, NodeWriter):
 
     # ---- calls outside the table ----
 
-    @staticmethod
-    def _describe(value: Any) -> dict[str, str] | None:
+    def describe(self, value: Any) -> dict[str, str] | None:
+        """See `Reader`."""
         if isinstance(value, torch.dtype):
             code = CODE_OF.get(value)
             return {"repr": str(value)} if code is None else {"dtype": _core.DTYPES[code]}
         named = isinstance(value, complex | torch.device | torch.layout | torch.memory_format)
         return {"repr": str(value)} if named or hasattr(value, "_schema") else None
 
-    def _reader(self, module: GraphModule, builder: _core.GraphBuilder, prefix: str) -> Importer:
-        return Importer(self._shared, builder, module, prefix)
+    def inner(self, module: GraphModule, builder: _core.GraphBuilder, prefix: str) -> Importer:
+        """See `Reader`."""
+        return Importer(TorchWriter(self._shared, builder, prefix), module)
 
-    def _mark(self) -> str:
+    def mark(self) -> str:
         """Returns why TOSA has no counterpart of this call, ``training`` or ``random``; else empty."""
-        row, node = self._row, self._node
+        row, node = self.writer.row, self.writer.node
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"
         return "random" if is_random(node.target) else ""
 
-    def _run_by_torch(self, target: str) -> ForeignOp | None:
-        operator = self._node.target
+    def run_by_torch(self, target: str) -> ForeignOp | None:
+        """See `Reader`."""
+        operator = self.writer.node.target
         if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in NAMESPACES:
             return None
         if not is_functional(operator._schema):
@@ -208,7 +212,7 @@ class Importer(NodeReader, NodeWriter):
         known: dict[str, ForeignOp] = self._shared.by_torch
         return known.setdefault(target, ForeignOp(target, TorchKernel(target)))
 
-    def _computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Computes calls on parameters only, such as the factors of an orthogonal weight."""
         operands = tensors_of([args, list(kwargs.values())])
         if not operands or any(isinstance(each, Complex) for each in operands):
@@ -223,52 +227,60 @@ class Importer(NodeReader, NodeWriter):
             return type(value)(map(given, value)) if isinstance(value, list | tuple) else value
 
         made = operator.kernel(*map(given, args), **{key: given(value) for key, value in kwargs.items()})
-        recorded = self._node.meta["val"]
+        node = self.writer.node
+        recorded = node.meta["val"]
+        shape_of = self._shared.sizes.shape
         single = isinstance(recorded, torch.Tensor)
         found, wanted = ([made], [recorded]) if single else (list(made), list(recorded))
         if [(each.dtype, tuple(each.shape)) for each in found] != [
-            (each.dtype, tuple(self._shape_of(each.shape))) for each in wanted
+            (each.dtype, tuple(shape_of(each.shape))) for each in wanted
         ]:
             return None
-        self.note("computed", f"'{self._node.name}' ({operator.target}) was computed by torch from constants")
-        constants = [self.lifted_tensor(each.contiguous()) for each in found]
+        self.writer.note(
+            "computed", f"'{node.name}' ({operator.target}) was computed by torch from constants"
+        )
+        constants = [self.writer.lifted_tensor(each.contiguous()) for each in found]
         return constants[0] if single else constants
 
     def _known_tensor(self, ref: Ref) -> torch.Tensor | None:
         """Returns the elements of a constant, or of a value that is computed from constants."""
-        numbers = self.known_elements(ref)
+        numbers = self.writer.known_elements(ref)
         if numbers is None:
-            folded = self.builder.folded(ref.id)
+            folded = self.writer.builder.folded(ref.id)
             numbers = None if folded is None else folded.numbers()
         if numbers is None:
             return None
         return torch.from_numpy(np.array(numbers)).reshape(tuple(ref.shape)).to(TORCH_OF[ref.dtype])
 
-    def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
+    def _decomposed(self, row: OperatorRow, values: Sequence[Any]) -> tuple[Any, str]:
         """Returns the results of the call by torch's decomposition, or None and the reason for that."""
-        recorded = self._node.meta.get("val")
+        node = self.writer.node
+        recorded = node.meta.get("val")
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
-        if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
+        if _has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
             return None, ""
-        used = self.used_results() if isinstance(recorded, list | tuple) else {0}
+        used = self.writer.used_results() if isinstance(recorded, list | tuple) else {0}
         results = [
-            (item.dtype, tuple(self._shape_of(item.shape)))
+            (item.dtype, tuple(self._shared.sizes.shape(item.shape)))
             if isinstance(item, torch.Tensor) and i in used
             else None
             for i, item in enumerate(items)
         ]
-        expansion = self._shared.decompositions.find(self._node.target, values, results)
+        expansion = self._shared.decompositions.find(node.target, values, results)
         if expansion.module is None:
             return None, expansion.reason
         return self._read_expansion(row, expansion, tensors_of(values)), ""
 
-    def _read_expansion(self, row: Row, expansion: Expansion, tensors: Sequence[Ref | Complex]) -> Any:
+    def _read_expansion(
+        self, row: OperatorRow, expansion: Expansion, tensors: Sequence[Ref | Complex]
+    ) -> Any:
         assert expansion.module is not None
         nodes = list(expansion.module.graph.nodes)
         results = nodes[-1].args[0]
-        prefix = f"{self._prefix}{self._node.name}."
+        prefix = f"{self.writer.prefix}{self.writer.node.name}."
         results_of = nodes[-1].all_input_nodes
-        inner = Importer(self._shared, self.builder, expansion.module, prefix, self, results_of)
+        writer = TorchWriter(self._shared, self.writer.builder, prefix, self.writer, results_of)
+        inner = Importer(writer, expansion.module)
         inner.env.update(zip((node for node in nodes if node.op == "placeholder"), tensors, strict=True))
         inner.prepare(nodes)
         inner.read()
@@ -280,11 +292,11 @@ class Importer(NodeReader, NodeWriter):
     def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
         """See `NodeReader.prepare`."""
         super().prepare(nodes, states)
-        if self._aliases is not None:
-            self._shared.written.append(self._aliases)
+        if self.aliases is not None:
+            self._shared.written.append(self.aliases)
 
     def autocast_hint(self) -> str:
-        """See `ForeignCalls`. The casts are explicit unless torch cannot write them with the same numbers."""
+        """See `Reader`. The casts are explicit unless torch cannot write them with the same numbers."""
         return self.functional_hint()
 
     def functional_hint(self) -> str:
@@ -294,7 +306,8 @@ class Importer(NodeReader, NodeWriter):
         )
         return FUNCTIONALIZE if is_right else OUT_OF_PLACE
 
-    def _memory(self) -> ExecutedMemory:
+    def memory(self) -> ExecutedMemory:
+        """See `NodeReader`."""
         return ExecutedMemory(self._shared.sizes, self._held)
 
     def _held(self, node: Node) -> Any:
@@ -302,23 +315,24 @@ class Importer(NodeReader, NodeWriter):
         return self.weights.get(node.name) if node.op == "placeholder" else self._found(node)
 
     def _found(self, node: Node) -> Any:
-        return self._nested_of(node, self._owner)
+        return self.nested_of(node, self.owner)
 
-    @staticmethod
-    def _nested_of(node: Node, owner: Any) -> Any:
+    def nested_of(self, attribute: Any, owner: Any) -> Any:
+        """See `Reader`."""
         found = owner
-        for part in str(node.target).split("."):
+        for part in str(attribute.target).split("."):
             found = getattr(found, part)
         return found
 
-    @staticmethod
-    def _is_higher_order(target: Any) -> bool:
+    def is_higher_order(self, target: Any) -> bool:
+        """See `Reader`."""
         # an abstract class: asking for it is slow
         is_ordinary = isinstance(target, torch._ops.OpOverload)
         return not is_ordinary and isinstance(target, torch._ops.HigherOrderOperator)
 
-    def _attribute(self, node: Any) -> Any:
-        self._node, self._row = node, None
+    def attribute(self, node: Any) -> Any:
+        """See `NodeReader`."""
+        self.writer.node, self.writer.row = node, None
         found = self._found(node)
         if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
             return found
@@ -334,27 +348,31 @@ class Importer(NodeReader, NodeWriter):
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             if tensor.is_complex():
-                return self.complex_constant(tensor, name, kind)
+                return self.writer.complex_constant(tensor, name, kind)
             code = dtype_code(tensor.dtype, f"'{name}'")
-        value = self.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
+        value = self.writer.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
         return Ref(value, code, tensor.shape, tensor)
 
-    def _foreign(self, node: Any) -> Any:
+    def read_function(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
         target = node.target
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
         name = getattr(target, "__name__", str(target))
-        if self._is_higher_order(target):
-            return self._higher_order(node, name, values, keywords)
+        if self.is_higher_order(target):
+            return self.nested.read(node, name, values, keywords)
         if all(isinstance(value, bool | int | float) for value in values) and not keywords:
             return target(*values)
         for value in values:
             if type(value) is NoValue:
                 return NoValue(name, value.place)
-        raise self.error(
+        raise self.writer.error(
             _core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=self.functional_hint()
         )
+
+
+def _has_no_value(values: Sequence[Any]) -> bool:
+    return any(type(value) is NoValue for value in values)
 
 
 # Calls whose result shape depends on their first operand only through its shape.

@@ -1,0 +1,55 @@
+"""Higher-order operators that only wrap a nested graph: its calls are calls of the graph around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+__all__ = ["WRAPPERS", "Place", "Wrapped", "changes_dtypes", "wrapper_name"]
+
+
+class Place(NamedTuple):
+    """The nested graph that a node is in: the prefix of its name, and the module that has its attributes."""
+
+    prefix: str
+    owner: Any
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The nodes of nested graphs that are read as nodes of the graph around them, so that they may write it.
+
+    Attributes
+    ----------
+    operands : dict
+        By input of a nested graph: the operand of the wrapper.
+    results : dict
+        By wrapper: the results of its graph.
+    places : dict of node to Place
+    """
+
+    operands: dict[Any, Any] = field(default_factory=dict)
+    results: dict[Any, Any] = field(default_factory=dict)
+    places: dict[Any, Place] = field(default_factory=dict)
+
+
+WRAPPERS: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
+    "wrap_with_set_grad_enabled": (1, lambda values: values[2:]),
+    "wrap_with_autocast": (4, lambda values: values[5:]),
+    "wrap": (0, lambda values: values[1:]),
+    "strict_mode": (0, lambda values: values[1]),
+    "hints_wrapper": (0, lambda values: values[1]),
+    "invoke_subgraph": (0, lambda values: values[2:]),
+}
+"""By wrapper: which argument is the nested graph, and the arguments that are its operands."""
+
+
+def wrapper_name(node: Any) -> str:
+    """Returns the name of the operator that a node calls, as `WRAPPERS` has it if it is a wrapper."""
+    return str(getattr(node.target, "__name__", node.target)).removeprefix("higher_order.")
+
+
+def changes_dtypes(args: Sequence[Any]) -> bool:
+    """True if ``wrap_with_autocast`` with these arguments computes with other dtypes on a CPU."""
+    return bool(args[2]) and args[0] == "cpu"
