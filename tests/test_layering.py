@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tosaic.base.services import SERVICES
 
 ROOT = Path(__file__).resolve().parents[1]
 CPP_SUFFIXES = {".h", ".cpp", ".def", ".inc"}
@@ -370,9 +369,17 @@ def test_a_planted_include_in_a_self_contained_folder_is_found(tmp_path: Path, h
 
 # ---- results and reports ----
 
-# Modules and folders of python/tosaic that may import tosaic.report. `base/reportable.py` calls it for all
-# results; the others print.
-MAY_IMPORT_REPORT = ("base/reportable.py", "__init__.py", "cli/demo.py", "cli/", "report/", "testing/")
+# Modules and folders of python/tosaic that may import tosaic.report. `base/reportable.py` asks for a report,
+# `verbs.py` says who makes it; the others print.
+MAY_IMPORT_REPORT = (
+    "base/reportable.py",
+    "verbs.py",
+    "__init__.py",
+    "cli/demo.py",
+    "cli/",
+    "report/",
+    "testing/",
+)
 
 
 def report_violations(root: Path) -> list[str]:
@@ -482,93 +489,20 @@ def test_changes_that_are_restored_are_allowed(tmp_path: Path) -> None:
     assert setting_violations(plant(tmp_path, files)) == []
 
 
-# ---- circles ----
-
-
-def module_imports(package: Path) -> dict[str, set[str]]:
-    """Returns the modules of a package that each of its modules imports when it is loaded or type-checked.
-
-    Imports inside functions do not count. `_core`, the extension, is no module of the folder.
-    """
-    modules = {
-        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in package.rglob("*.py")
-    }
-    found: dict[str, set[str]] = {}
-    for name, path in modules.items():
-        targets: set[str] = set()
-        for statement in _outside_functions(ast.parse(path.read_text())):
-            if isinstance(statement, ast.Import):
-                targets |= {alias.name for alias in statement.names}
-            elif isinstance(statement, ast.ImportFrom) and statement.module:
-                for alias in statement.names:
-                    inner = f"{statement.module}.{alias.name}"
-                    is_extension = inner == f"{package.name}._core"
-                    targets |= {inner} if inner in modules or is_extension else {statement.module}
-        found[name] = (targets & modules.keys()) - {name}
-    return found
-
-
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield child
-            yield from _outside_functions(child)
-
-
-def circles(imports: dict[str, set[str]]) -> list[str]:
-    """Returns one circle for each module that imports itself through others: ``a -> b -> a``."""
-    found = []
-    for start in sorted(imports):
-        came_from = {start: ""}
-        queue = [start]
-        for module in queue:
-            for target in sorted(imports[module]):
-                if target == start:
-                    path = [start]
-                    while module:
-                        path.insert(0, module)
-                        module = came_from[module]
-                    found.append(" -> ".join(path))
-                    queue.clear()
-                    break
-                if target not in came_from:
-                    came_from[target] = module
-                    queue.append(target)
-    return found
-
-
-def test_no_module_of_the_package_imports_itself_through_others() -> None:
-    assert circles(module_imports(ROOT / "python" / "tosaic")) == []
-
-
-def test_a_planted_circle_is_found(tmp_path: Path) -> None:
-    package = tmp_path / "p"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "a.py").write_text("from p import b\n")
-    (package / "b.py").write_text("if TYPE_CHECKING:\n    from p.c import thing\n")
-    (package / "c.py").write_text("import p.a\n\ndef f():\n    import p.b\n")
-    assert circles(module_imports(package)) == [
-        "p.a -> p.b -> p.c -> p.a",
-        "p.b -> p.c -> p.a -> p.b",
-        "p.c -> p.a -> p.b -> p.c",
-    ]
-
-
 # ---- ranks of Python folders ----
 
-# The folders of python/tosaic, lowest first. A module may import modules of its own folder and of folders
-# before it in this list, and none of later ones, not even inside a function or for a type.
+# The folders of python/tosaic, lowest first, and the table of verbs, which is above them. A module may import
+# modules of its own folder and of folders before it in this list, and none of later ones, not even inside a
+# function or for a type.
 PYTHON_RANKS = (
     "base",
     "ports",
     "memory",
+    "profiling",
     "torch_operators",
     "program",
     "lowering",
     "devices",
-    "profiling",
     "partitions",
     "pte",
     "registration",
@@ -586,39 +520,27 @@ PYTHON_RANKS = (
     "report",
     "testing",
     "cli",
+    "verbs",
 )
-MOST_UPWARD, MOST_BACK, MOST_SERVICES = 17, 7, 2
-# Imports of higher folders, none of which runs when a module is loaded: most are methods of results that hand
-# over to who computes them. Entries may only be removed.
+MOST_UPWARD = 5
+# Imports of higher folders. None runs when a module is loaded, and none closes a circle. Entries may only be
+# removed.
 UPWARD = {
-    ("tosaic.base.reportable", "tosaic.report.describe"),
     ("tosaic.base.reportable", "tosaic.report.document"),
-    ("tosaic.lowering.lowered", "tosaic.partitions.profile_of_lowering"),
-    ("tosaic.lowering.lowered", "tosaic.profiling.lowering"),
-    ("tosaic.lowering.lowered", "tosaic.pte.save"),
     ("tosaic.partitions.claimant", "tosaic.opening.sources"),
-    ("tosaic.partitions.split_lowered", "tosaic.comparing.compare_programs"),
-    ("tosaic.partitions.split_lowered", "tosaic.pte.save"),
-    ("tosaic.profiling.record", "tosaic.partitions.part_call"),
     ("tosaic.program.mutated_inputs", "tosaic.fx.running.written"),
     ("tosaic.program.prepared", "tosaic.devices.vgf_graph"),
-    ("tosaic.program.prepared", "tosaic.partitions.memory_of_program"),
-    ("tosaic.program.prepared", "tosaic.profiling.profile"),
-    ("tosaic.program.prepared", "tosaic.profiling.record"),
-    ("tosaic.recipes.kernels", "tosaic.executorch"),
     ("tosaic.recipes.kernels", "tosaic.executorch.cortex_m.program"),
-    ("tosaic.recipes.recipe", "tosaic.executorch.export_recipe"),
 }
-# Imports in methods of a module that imports the class: without these and those of UPWARD, no module imports
-# itself through others. Entries may only be removed.
-BACK = {
-    ("tosaic.fx.quantizer.read", "tosaic.fx.quantizer.write"),
-    ("tosaic.memory.plan", "tosaic.memory.read_plan"),
-    ("tosaic.program.program", "tosaic.program.archive"),
-    ("tosaic.recipes.recipe", "tosaic.recipes.combining"),
-    ("tosaic.recipes.recipe", "tosaic.recipes.written"),
-    ("tosaic.report.document", "tosaic.report.html"),
-    ("tosaic.report.document", "tosaic.report.text"),
+# Modules that import what a table of theirs names, or what a user or a file names. The names in the tables
+# are counted as imports.
+MAY_COMPUTE_IMPORTS = {
+    "tosaic",
+    "tosaic.cli.exporting",
+    "tosaic.fx.files.libraries",
+    "tosaic.recipes.written",
+    "tosaic.report",
+    "tosaic.report.registry",
 }
 
 
@@ -636,9 +558,11 @@ def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
     """Yields (module, imported module, line, kind) of all imports between modules of the package.
 
     The kind is "load" for an import that runs with the module, "type" for one that never runs, else
-    "deferred".
+    "deferred". A string that is the whole name of a module counts as an import of it, since the name may be
+    in a table from which modules are imported.
     """
     modules = python_modules(root)
+    files = {name for name, path in modules.items() if path.name != "__init__.py"}
     for name, path in modules.items():
         tree = ast.parse(path.read_text())
         package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
@@ -648,6 +572,27 @@ def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
             module = target if target in modules else target.rpartition(".")[0]
             if module in modules and module != name and target != "tosaic._core":
                 yield name, module, line, kind
+        for node in ast.walk(tree):
+            named = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(named, str) and named in files and named != name:
+                yield name, named, node.lineno, "deferred"
+
+
+def computed_imports(root: Path) -> list[str]:
+    """Finds imports of modules whose names are computed, outside of the modules that may do so."""
+    found = []
+    for name, path in python_modules(root).items():
+        text = path.read_text()
+        if name in MAY_COMPUTE_IMPORTS or not re.search(r"importlib|__import__", text):
+            continue
+        calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+        found += [
+            f"{name}:{call.lineno}: the name of the imported module is computed"
+            for call in calls
+            if re.fullmatch(r"(importlib\.)?import_module|__import__", ast.unparse(call.func))
+            and not (call.args and isinstance(call.args[0], ast.Constant))
+        ]
+    return found
 
 
 def rank_violations(root: Path) -> list[str]:
@@ -668,14 +613,68 @@ def rank_violations(root: Path) -> list[str]:
     return found + [f"{a} does not import {b} any more: shorten the list" for a, b in UPWARD - used]
 
 
-def closed_circles(root: Path) -> list[str]:
-    """Finds modules that import themselves through others, in functions, too, but for the listed imports."""
+def strong_components(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Returns the sets of modules that import each other through others, by Tarjan's algorithm."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    open_modules: list[str] = []
+    found: list[list[str]] = []
+    for start in sorted(imports):
+        walk = [] if start in number else [(start, iter(sorted(imports[start])))]
+        if walk:
+            number[start] = lowest[start] = len(number)
+            open_modules.append(start)
+        while walk:
+            module, targets = walk[-1]
+            target = next(targets, None)
+            if target is None:
+                walk.pop()
+                if walk:
+                    above = walk[-1][0]
+                    lowest[above] = min(lowest[above], lowest[module])
+                if lowest[module] == number[module]:
+                    at = open_modules.index(module)
+                    found.append(sorted(open_modules[at:]))
+                    del open_modules[at:]
+            elif target not in number:
+                number[target] = lowest[target] = len(number)
+                open_modules.append(target)
+                walk.append((target, iter(sorted(imports[target]))))
+            elif target in open_modules:
+                lowest[module] = min(lowest[module], number[target])
+    return [each for each in found if len(each) > 1 or each[0] in imports[each[0]]]
+
+
+def circle_through(start: str, imports: dict[str, set[str]]) -> str:
+    """Returns a shortest circle of a module that has one: ``a -> b -> a``."""
+    came_from = {start: ""}
+    queue = [start]
+    for module in queue:
+        for target in sorted(imports[module]):
+            if target == start:
+                path = [start]
+                while module:
+                    path.insert(0, module)
+                    module = came_from[module]
+                return " -> ".join(path)
+            if target not in came_from:
+                came_from[target] = module
+                queue.append(target)
+    raise AssertionError(f"{start} has no circle")
+
+
+def circles(root: Path) -> list[str]:
+    """Returns a circle of imports for each set of modules that import each other.
+
+    Imports inside functions count; imports for types, which never run, do not. The package itself, which each
+    of its modules loads, is left out.
+    """
     imports: dict[str, set[str]] = {name: set() for name in python_modules(root)}
-    listed = UPWARD | BACK
     for name, module, _, kind in ranked_imports(root):
-        if kind != "type" and "tosaic" not in (name, module) and (name, module) not in listed:
+        if kind != "type" and "tosaic" not in (name, module):
             imports[name].add(module)
-    return circles(imports)
+    found = strong_components(imports)
+    return [f"{len(each)} modules: {circle_through(each[0], imports)}" for each in found]
 
 
 def test_modules_import_lower_folders_only() -> None:
@@ -683,19 +682,12 @@ def test_modules_import_lower_folders_only() -> None:
     assert len(UPWARD) <= MOST_UPWARD
 
 
-def test_services_of_higher_folders_are_few_and_exist() -> None:
-    modules = python_modules(ROOT)
-    for module, name in SERVICES.values():
-        tree = ast.parse(modules[module].read_text())
-        assert name in {getattr(node, "name", "") for node in tree.body}, f"{module} has no {name}"
-    assert len(SERVICES) <= MOST_SERVICES
+def test_no_module_imports_itself_through_others_not_even_in_functions() -> None:
+    assert circles(ROOT) == []
 
 
-def test_no_module_imports_itself_in_its_functions_but_for_the_listed_imports() -> None:
-    assert closed_circles(ROOT) == []
-    made = {(name, module) for name, module, _, _ in ranked_imports(ROOT)}
-    assert made >= BACK
-    assert len(BACK) <= MOST_BACK
+def test_names_of_imported_modules_are_written_where_they_are_counted() -> None:
+    assert computed_imports(ROOT) == []
 
 
 @pytest.mark.parametrize(
@@ -709,8 +701,10 @@ def test_no_module_imports_itself_in_its_functions_but_for_the_listed_imports() 
             {"base/a.py": "if TYPE_CHECKING:\n    from tosaic.api.b import B"},
             "may not import tosaic.api.b (type)",
         ),
+        ({"base/a.py": "SERVICES = {'b': ('tosaic.api.b', 'B')}"}, "base may not import tosaic.api.b"),
         ({"api/b.py": "from tosaic import lower"}, "tosaic.api.b:1: import what is needed from its module"),
         ({"odd/c.py": "from tosaic.base.a import A"}, "folder 'odd' has no rank"),
+        ({"verbs.py": "", "cli/c.py": "from tosaic.verbs import V"}, "cli may not import tosaic.verbs"),
     ],
 )
 def test_a_planted_import_of_a_higher_folder_is_found(
@@ -722,16 +716,161 @@ def test_a_planted_import_of_a_higher_folder_is_found(
     assert any(message in found for found in rank_violations(root))
 
 
-def test_a_planted_circle_of_functions_is_found(tmp_path: Path) -> None:
-    files = {
-        "__init__.py": "",
-        "api/a.py": "def f():\n    from tosaic.api.b import g",
-        "api/b.py": "from tosaic.api.a import f",
-    }
-    root = plant(tmp_path, {f"python/tosaic/{name}": text for name, text in files.items()})
-    assert closed_circles(root)[0] == "tosaic.api.a -> tosaic.api.b -> tosaic.api.a"
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {"a": "def f():\n    from tosaic.api.b import g", "b": "from tosaic.api.a import f"},
+            ["2 modules: tosaic.api.a -> tosaic.api.b -> tosaic.api.a"],
+        ),
+        (
+            {"a": "T = {'g': ('tosaic.api.b', 'g')}", "b": "def g():\n    import tosaic.api.a"},
+            ["2 modules: tosaic.api.a -> tosaic.api.b -> tosaic.api.a"],
+        ),
+        (
+            {
+                "a": "from tosaic.api.b import f",
+                "b": "from tosaic.api.c import f",
+                "c": "def f():\n    from tosaic.api import a",
+                "d": "from tosaic.api.a import f",
+            },
+            ["3 modules: tosaic.api.a -> tosaic.api.b -> tosaic.api.c -> tosaic.api.a"],
+        ),
+        (
+            {
+                "a": "from tosaic.api.b import f",
+                "b": "if TYPE_CHECKING:\n    from tosaic.api.a import f",
+                "c": "from tosaic.api import a, b",
+            },
+            [],
+        ),
+    ],
+)
+def test_a_planted_circle_is_found(tmp_path: Path, files: dict[str, str], expected: list[str]) -> None:
+    planted = {"__init__.py": "", **{f"api/{name}.py": text for name, text in files.items()}}
+    root = plant(tmp_path, {f"python/tosaic/{name}": text for name, text in planted.items()})
+    assert circles(root) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("from importlib import import_module\nimport_module(f'tosaic.{name}')", 1),
+        ("import importlib\nimportlib.import_module(NAMES[0])", 1),
+        ("__import__(name)", 1),
+        ("from importlib import import_module\nimport_module('tosaic.api.b')", 0),
+        ("from tosaic.fx.modules import import_module\nimport_module(model)", 0),
+    ],
+)
+def test_a_planted_import_of_a_computed_name_is_found(tmp_path: Path, text: str, count: int) -> None:
+    assert len(computed_imports(plant(tmp_path, {"python/tosaic/api/a.py": text}))) == count
 
 
 def test_the_hall_of_the_package_is_nearly_empty() -> None:
     files = [path.name for path in (ROOT / "python" / "tosaic").iterdir() if path.is_file()]
     assert len([name for name in files if not name.endswith(".so")]) <= 12
+
+
+# ---- private attributes ----
+
+NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}  # public, as Python defines
+
+
+def class_definitions(root: Path) -> Iterator[ast.ClassDef]:
+    for path in python_modules(root).values():
+        yield from (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ClassDef))
+
+
+def own_private_names(kind: ast.ClassDef) -> set[str]:
+    """Returns the attributes with an underscore that a class defines, in its body or on ``self``."""
+    found: set[str] = set()
+    for node in kind.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {ast.unparse(target) for target in targets}
+    for node in ast.walk(kind):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            found.add(node.attr)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")} - NAMED_TUPLE
+
+
+def is_own(value: ast.expr) -> bool:
+    """True for ``self``, ``cls`` and ``super()``."""
+    return ast.unparse(value) in ("self", "cls") or (
+        isinstance(value, ast.Call) and ast.unparse(value.func) == "super"
+    )
+
+
+def may_be_of_the_class(value: ast.expr) -> bool:
+    """True for what may be an object of the class whose method reads it: a variable, or what a call made.
+
+    An object that another object holds, as in ``self.source._x``, is of another class.
+    """
+    return isinstance(value, ast.Name | ast.Call)
+
+
+def private_reads(root: Path) -> list[str]:
+    """Finds attributes with an underscore that are read or written outside of their class and its subclasses.
+
+    Attributes that no class of tosaic defines, such as those of torch, are not looked at.
+    """
+    own: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
+    for kind in class_definitions(root):
+        own.setdefault(kind.name, set()).update(own_private_names(kind))
+        names = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in kind.bases)
+        bases.setdefault(kind.name, set()).update(names)
+    private: set[str] = set().union(*own.values())
+
+    def inherited(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        above = bases.get(name, set()) - seen
+        return own.get(name, set()).union(*(inherited(base, seen | {name}) for base in above - {name}))
+
+    found: list[str] = []
+
+    def visit(node: ast.AST, where: str, kind: str) -> None:
+        kind = node.name if isinstance(node, ast.ClassDef) else kind
+        if isinstance(node, ast.Attribute) and node.attr in private and not is_own(node.value):
+            may_read = node.attr in inherited(kind) and may_be_of_the_class(node.value)
+            found.extend([] if may_read else [f"{where}:{node.lineno}: {ast.unparse(node)} is private"])
+        for child in ast.iter_child_nodes(node):
+            visit(child, where, kind)
+
+    for name, path in python_modules(root).items():
+        visit(ast.parse(path.read_text()), name, "")
+    return found
+
+
+def test_private_attributes_are_read_by_their_own_class() -> None:
+    assert private_reads(ROOT) == []
+
+
+OWNER = """class A:
+    _field: int = 0
+    def __init__(self):
+        self._x = 1
+    def _f(self):
+        return self._x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(a):\n    return a._x", "a._x"),
+        ("def f(a):\n    a._field = 1", "a._field"),
+        ("class B:\n    def f(self, a):\n        return a._f()", "a._f"),
+        ("class B:\n    def f(self):\n        return self.a._x", "self.a._x"),
+        ("class B(A):\n    def f(self):\n        return self.held._x", "self.held._x"),
+        ("def f(a):\n    return lambda: [each._x for each in a]", "each._x"),
+        ("class B(A):\n    def f(self, other):\n        return self._x, other._x, super()._f()", ""),
+        ("class B:\n    @classmethod\n    def f(cls):\n        return cls._x", ""),
+        ("import torch\ndef f(op):\n    return op._schema, torch._ops", ""),
+        ("def f(point):\n    return point._replace(x=1)", ""),
+    ],
+)
+def test_a_planted_read_of_a_private_attribute_is_found(tmp_path: Path, text: str, found: str) -> None:
+    files = {"python/tosaic/base/a.py": OWNER, "python/tosaic/base/b.py": text}
+    assert [line.split()[1] for line in private_reads(plant(tmp_path, files))] == ([found] if found else [])

@@ -1,6 +1,6 @@
 """tosaic: from torch.export to verified TOSA.
 
-`import tosaic` imports none of its submodules: each public name is loaded when it is first used. The package
+`import tosaic` loads the table of verbs alone: each public name is loaded when it is first used. The package
 needs numpy only. Only `tosaic.fx` imports torch, and only when it reads a program of torch (or the demo
 runs).
 """
@@ -8,6 +8,8 @@ runs).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from tosaic import verbs  # noqa: F401 - binds what methods of classes call
 
 if TYPE_CHECKING:
     from tosaic._core import (
@@ -38,10 +40,12 @@ if TYPE_CHECKING:
     from tosaic.fx.io.extract_io import extract_io_quant
     from tosaic.fx.quantizer.quantizer import Quantizer
     from tosaic.lowering.lowered import Lowered
-    from tosaic.lowering.pipeline import Pass, Pipeline, Rewriter, Step
+    from tosaic.lowering.pipeline import Pass, Pipeline, Step
+    from tosaic.lowering.rewriter import Rewriter
     from tosaic.lowering.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.lowering.tosa_file import load_tosa
-    from tosaic.memory.plan import MemoryArena, MemoryBuffer, MemoryComparison, MemoryPlan
+    from tosaic.memory.buffers import MemoryArena, MemoryBuffer
+    from tosaic.memory.plan import MemoryComparison, MemoryPlan
     from tosaic.partitions.claimant import Claimant, ClaimantRule, Reason, Verdict
     from tosaic.partitions.plan import (
         Border,
@@ -83,7 +87,7 @@ if TYPE_CHECKING:
     from tosaic.quantizing.sensitivity import sensitivity
     from tosaic.recipes.recipe import Recipe
     from tosaic.registration.listing import kernel_list
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 _HOME = {
     "check": "api.calls",
@@ -152,14 +156,14 @@ _HOME = {
     "Pipeline": "lowering.pipeline",
     "Pass": "lowering.pipeline",
     "Step": "lowering.pipeline",
-    "Rewriter": "lowering.pipeline",
+    "Rewriter": "lowering.rewriter",
     "Program": "program.program",
     "Lowered": "lowering.lowered",
     "CheckResult": "base.problems",
     "Problem": "base.problems",
     "Prepared": "program.prepared",
-    "MemoryArena": "memory.plan",
-    "MemoryBuffer": "memory.plan",
+    "MemoryArena": "memory.buffers",
+    "MemoryBuffer": "memory.buffers",
     "MemoryComparison": "memory.plan",
     "MemoryPlan": "memory.plan",
     "Nodes": "program.model_keys",
@@ -183,7 +187,7 @@ _HOME = {
     "CompareRow": "program.comparison",
     "Metrics": "program.comparison",
     "ModelRow": "program.comparison",
-    "Report": "report",
+    "Report": "report.document",
     "ReadError": "base.reading",
     "MissingFileError": "base.reading",
     "WriteError": "base.writing",

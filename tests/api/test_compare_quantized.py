@@ -15,7 +15,7 @@ import tosaic
 from models.tampering import KINDS, tampered
 from torch import nn
 from tosaic import _core
-from tosaic.program.archive import InTextOrder, constants_in_text_order
+from tosaic.program.constants_in_text import InTextOrder, constants_in_text_order
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about its own code
 

@@ -203,3 +203,43 @@ def test_a_submodule_is_found_without_importing_it() -> None:
         python("import tosaic; print(tosaic.report.__name__, tosaic.testing.__name__)")
         == "tosaic.report tosaic.testing"
     )
+
+
+PARSED = """
+graph = tosaic.Graph.parse('''tosaic 1
+graph @forward stage=exported {
+  input %x: f32[3] path="x"
+  %y: f32[3] = relu(%x)
+  return %y path="out"
+}
+''')
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "shown", "most", "left_out"),
+    [
+        ("", "tosaic.Pipeline.default()", 30, ("numpy", "tosaic.report.comparison", "tosaic.memory")),
+        (
+            f"{PARSED}lowered = tosaic.lower(tosaic.from_graph(graph))",
+            "lowered",
+            10,
+            ("tosaic.quantizing", "tosaic.exporting", "tosaic.report.comparison", "tosaic.report.pte"),
+        ),
+    ],
+)
+def test_printing_a_result_loads_only_what_it_prints(
+    before: str, shown: str, most: int, left_out: tuple[str, ...]
+) -> None:
+    """Otherwise the first `print` of a result takes as long as loading all of tosaic."""
+    code = f"""
+import sys, tosaic
+{before}
+known = set(sys.modules)
+assert str({shown})
+new = set(sys.modules) - known
+print(sum(name.startswith("tosaic.") for name in new), *sorted(new & set({left_out!r})))
+"""
+    count, *wrong = python(code).split()
+    assert int(count) <= most
+    assert wrong == []

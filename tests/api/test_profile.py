@@ -15,7 +15,7 @@ import torch
 import tosaic
 from torch import nn
 from tosaic.profiling.peak import machine_peak
-from tosaic.profiling.record import profiled_calls
+from tosaic.program.recording import profiled_calls
 
 
 class Cache(nn.Module):

@@ -261,7 +261,7 @@ def test_only_one_module_writes_files() -> None:
         if path.name != "writing.py"
     }
     assert found == {
-        "program/archive.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # a file of writing.py
+        "program/archive_writer.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # a file of writing.py
         "fx/files/libraries.py: zipfile.ZipFile(made, 'w', zipfile.ZIP_STORED)",  # into memory
         "fx/files/stranger_files.py: zipfile.ZipFile(segments, 'w', zipfile.ZIP_STORED)",  # into memory
     }

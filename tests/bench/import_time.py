@@ -3,7 +3,7 @@
     python tests/bench/import_time.py [--rounds N]
 
 The package is compared with numpy, in fresh interpreters that can see numpy and tosaic only. `import tosaic`
-loads nothing by itself, so a second measurement loads every public name.
+loads nothing by itself, so a second measurement loads every public name, and a third prints a pipeline.
 
 For a network, `tosaic.from_exported` is measured per FX node, and compared with a bare walk over the same
 nodes, their arguments and metadata. One thread does all of it; CPU time depends least on a busy machine.
@@ -40,14 +40,21 @@ MOST_MICROSECONDS = 15.0
 MOST_TIMES_OUT_OF_PLACE = 3.0
 """The largest allowed ratio of the import of a network with in-place calls to that without them."""
 
+MOST_PRINTING = 0.030
+"""The largest allowed seconds of ``str(Pipeline.default())`` after ``import tosaic``."""
+
 _STATEMENTS = {
-    "numpy": "import numpy",
-    "tosaic": "import numpy, tosaic",
-    "names": "import numpy, tosaic\nfor n in tosaic.__all__: getattr(tosaic, n)",
+    "numpy": ("", "import numpy"),
+    "tosaic": ("", "import numpy, tosaic"),
+    "names": ("", "import numpy, tosaic\nfor n in tosaic.__all__: getattr(tosaic, n)"),
+    "printing": ("import tosaic", "str(tosaic.Pipeline.default())"),
 }
+"""By name, what runs first, and what is measured."""
+
 _PROGRAM = """
 import sys, time
 sys.path.insert(0, {folder!r})
+{before}
 start = time.perf_counter()
 {statement}
 print(time.perf_counter() - start)
@@ -85,10 +92,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if both limits hold."""
+        """True if all limits hold."""
         slowest = max(network.importing for network in self.networks.values())
         return (
             self.times_numpy <= MOST_TIMES_NUMPY
+            and self.package["printing"] <= MOST_PRINTING
             and slowest <= MOST_MICROSECONDS
             and self.times_out_of_place <= MOST_TIMES_OUT_OF_PLACE
         )
@@ -106,8 +114,8 @@ def time_package(rounds: int) -> dict[str, float]:
         _offer(Path(folder))
         times: dict[str, list[float]] = {name: [] for name in _STATEMENTS}
         for counts in [False] + [True] * rounds:  # the first round fills the disk cache
-            for name, statement in _STATEMENTS.items():
-                program = _PROGRAM.format(folder=folder, statement=statement)
+            for name, (before, statement) in _STATEMENTS.items():
+                program = _PROGRAM.format(folder=folder, before=before, statement=statement)
                 done = subprocess.run(
                     [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True
                 )
@@ -189,6 +197,7 @@ def section(result: Result) -> Section:
             ("numpy", "`import numpy`"),
             ("tosaic", "`import numpy, tosaic`"),
             ("names", "the same, and every public name of tosaic"),
+            ("printing", "`str(Pipeline.default())` after `import tosaic`"),
         )
     ]
     networks = [
@@ -201,7 +210,8 @@ def section(result: Result) -> Section:
     text = (
         "The time to import the package, in fresh interpreters that can see numpy and tosaic only;\n"
         f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× the time to import numpy "
-        "is allowed.\n\n"
+        "is allowed, and "
+        f"{1e3 * MOST_PRINTING:.0f} ms for the pipeline.\n\n"
         f"{table(('statements', 'ms', 'against numpy'), package)}\n\n"
         "The CPU time to import a network with `tosaic.from_exported`, compared with a bare walk over its\n"
         "nodes, arguments and metadata. Both run alternately; medians of as many rounds.\n"

@@ -438,7 +438,7 @@ def test_a_failed_check_has_the_result_and_writes_nothing(tmp_path: Path) -> Non
 
 def test_a_wrong_lowering_fails_its_check() -> None:
     def scrambles(lowered: Any, context: Any) -> Any:
-        functions = {name: Mirrored(each) for name, each in lowered._overrides.own.items()}
+        functions = {name: Mirrored(each) for name, each in lowered.overrides.own.items()}
         return lowered._with_functions(functions)
 
     recipe = named("tosa-int8").replace(stages=[Stage("scrambles", "lowered", scrambles)])

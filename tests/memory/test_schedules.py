@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tosaic
+from tosaic.memory.buffers import MemoryBuffer
 from tosaic.memory.check import Place, fault_of
-from tosaic.memory.plan import MemoryBuffer, MemoryPlan
+from tosaic.memory.plan import MemoryPlan
 from tosaic.memory.plan_options import options_of
 from tosaic.memory.planner import plan_schedule
 from tosaic.memory.schedule import Schedule, Step, Value

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tosaic
 from tosaic import _core
-from tosaic.program.archive import InTextOrder, constants_in_text_order
+from tosaic.program.constants_in_text import InTextOrder, constants_in_text_order
 
 __all__ = ["KINDS", "tampered"]
 

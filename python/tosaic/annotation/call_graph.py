@@ -148,6 +148,11 @@ class CallGraph:
         return made
 
     @property
+    def core(self) -> _core.CallGraph:
+        """The graph as the C++ package has it."""
+        return self._core
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the nodes, in order."""
         return self._core.names

@@ -302,7 +302,7 @@ class QConfig:
         InvalidGraph
             A selection with conditions selects no node. The message has near names.
         """
-        at = {name: i for i, name in enumerate(plan._core.graph.names)}
+        at = {name: i for i, name in enumerate(plan.core.graph.names)}
         chosen = [-1] * len(at)
         precisions = self.precisions()
         for where, precision in self.selections:
@@ -313,7 +313,7 @@ class QConfig:
                     _core.InvalidGraph,
                     where="QConfig",
                     what=f"{where!r} selects nothing",
-                    hint=plan._core.explain_empty(where),
+                    hint=plan.core.explain_empty(where),
                 )
             if where == Select() and at:
                 last = next(reversed(at))

@@ -151,10 +151,15 @@ class Plan:
 
     def __init__(self, graph: CallGraph, *, author: str = "user") -> None:
         self._graph = graph
-        self._core = _core.AnnotationPlan(graph._core)
+        self._core = _core.AnnotationPlan(graph.core)
         self._author = self._core.add_rule(author)
 
     # ---- slots ----
+
+    @property
+    def core(self) -> _core.AnnotationPlan:
+        """The plan as the C++ package has it."""
+        return self._core
 
     @property
     def graph(self) -> CallGraph:

@@ -232,7 +232,7 @@ def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
         Why a quantizer gave calls no spec, by node. Calls that are not in the plan are in the bodies of
         control flow.
     """
-    found = plan._core.resolve()
+    found = plan.core.resolve()
     left = [FloatTensor(*row) for row in found["left_float"]]
     slots = tuple(ResolvedSlot(*row) for row in found["slots"])
     return Resolution(

@@ -214,7 +214,7 @@ def lower(
     source = program_of(program, bind=bind, operators=operators, trust=trust)
     if pipeline is None:
         _require_integers("lower", source.graph, target)
-    source._overrides.warn_of_loss("the lowered program")
+    source.overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
     on_change = None if dump is None else _dump_to(dump)
@@ -224,7 +224,7 @@ def lower(
     try:
         lowered = _core.lower(
             forms.graph,
-            pipeline=passes._core,
+            pipeline=passes.core,
             verify_each=verify,
             on_change=on_change,
             objective=asked,
@@ -521,7 +521,7 @@ def _try_to_lower(graph: _core.Graph, passes: Pipeline) -> tuple[tuple[Problem, 
     """
     tosa = None
     try:
-        found, tosa = _core.try_to_lower(graph, pipeline=passes._core)
+        found, tosa = _core.try_to_lower(graph, pipeline=passes.core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         found = [error.parts]
     return tuple(Problem.from_parts(parts) for parts in found), tosa

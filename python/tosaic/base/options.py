@@ -13,13 +13,12 @@ import math
 import numbers
 import operator
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
-
-import numpy as np
 
 from tosaic import _core
 from tosaic.base.extras import missing_extra
@@ -92,6 +91,21 @@ def cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def is_flag(value: Any) -> bool:
+    """True for a truth value of Python or numpy."""
+    return isinstance(value, (bool, _numpy("bool_")))
+
+
+def is_array(value: Any) -> bool:
+    """True for an array of numpy."""
+    return isinstance(value, _numpy("ndarray"))
+
+
+def _numpy(name: str) -> Any:
+    """Returns a class of numpy; no class before somebody loads numpy, as there are no objects of it then."""
+    return getattr(sys.modules.get("numpy"), name, ())
+
+
 def whole_number(value: Any) -> int:
     """Converts an integer of Python or numpy to int.
 
@@ -100,7 +114,7 @@ def whole_number(value: Any) -> int:
     TypeError
         The value is something else, such as a bool, a float or an array.
     """
-    if isinstance(value, bool | np.bool_ | np.ndarray):
+    if is_flag(value) or is_array(value):
         raise TypeError("not a whole number")
     return operator.index(value)
 
@@ -204,7 +218,7 @@ def _path(value: Any) -> str:
 
 
 def _flag(value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
+    if not is_flag(value):
         raise TypeError("not a truth value")
     return bool(value)
 
@@ -381,6 +395,7 @@ OPTIONS: dict[str, Option] = {
     "runs": Option("a whole number, 1 or more", _positive),
     "scratch": _FLAG,
     "sidecar": _FLAG,
+    "symbolic": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "strict": _FLAG,

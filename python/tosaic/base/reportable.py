@@ -1,17 +1,19 @@
 """Results that can be shown: `Reportable`.
 
 Results are data and know nothing of their presentation, which is in `tosaic.report`. The functions there
-import the results. `Reportable` alone calls back, when somebody looks at a result.
+import the results. `Reportable` asks for a report by a verb, when somebody looks at a result.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tosaic.base.verbs import Verb
+
 if TYPE_CHECKING:
     from tosaic.report.document import Report
 
-__all__ = ["Reportable"]
+__all__ = ["Reportable", "describe"]
 
 
 class Reportable:
@@ -19,8 +21,6 @@ class Reportable:
 
     def report(self) -> Report:
         """Returns the report of this result, to print, or to save as text, HTML or JSON."""
-        from tosaic.report import describe
-
         return describe(self)
 
     def __str__(self) -> str:
@@ -28,3 +28,9 @@ class Reportable:
 
     def _repr_html_(self) -> str:
         return self.report().html_fragment
+
+
+@Verb
+def describe(result: Reportable, /) -> Report:
+    """Makes the report of a result."""
+    raise NotImplementedError

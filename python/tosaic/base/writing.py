@@ -11,22 +11,18 @@ import errno
 import io
 import mmap
 import os
-import secrets
-import shutil
 import stat
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-
-import numpy as np
 
 from tosaic import _core
 from tosaic.base.options import file_name
 from tosaic.base.visible import one_line
 
 if TYPE_CHECKING:
+    import numpy as np
     from typing_extensions import Buffer
 
 __all__ = [
@@ -147,6 +143,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Writes a whole ``.npz`` file. Any name is allowed, unlike in `numpy.savez`, which reserves some."""
+    import zipfile
+
+    import numpy as np
+
     with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -228,7 +228,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     require_new_folder(path)
     folder = Path(path).resolve()
     made: list[Path] = []
-    part = folder.with_name(f".tosaic-{secrets.token_hex(8)}.part")
+    part = folder.with_name(f".tosaic-{os.urandom(8).hex()}.part")
     try:
         with _naming(str(folder)):
             for each in reversed([each for each in folder.parents if not each.exists()]):
@@ -240,6 +240,8 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                 folder.rmdir()
             part.replace(folder)
     except BaseException:
+        import shutil
+
         shutil.rmtree(part, ignore_errors=True)
         for each in reversed(made):
             with suppress(OSError):
@@ -298,7 +300,7 @@ def _check_place(place: Path, name: str) -> int | None:
 def _open_beside(place: Path) -> tuple[Path, IO[bytes]]:
     """Opens a new file in the same folder, with the default permissions of new files."""
     while True:
-        part = place.with_name(f".tosaic-{secrets.token_hex(8)}.part")
+        part = place.with_name(f".tosaic-{os.urandom(8).hex()}.part")
         try:
             return part, part.open("x+b")
         except FileExistsError:

@@ -148,9 +148,9 @@ class Drafting:
         """Returns the SQNR of the draft against a graph of floats, on the first samples."""
         samples = list(islice(self._samples, _MEASURED_ON))
         if self._wanted is None:
-            session = self._source._prepared(reference)
+            session = self._source.overrides.session(reference)
             self._wanted = [float_outputs(session, arrays) for arrays in samples]
-        session = self._source._prepared(draft.graph())
+        session = self._source.overrides.session(draft.graph())
         return decibels(relative_noise([float_outputs(session, arrays) for arrays in samples], self._wanted))
 
 

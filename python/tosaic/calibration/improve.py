@@ -18,7 +18,7 @@ from tosaic.annotation.specs import Edge
 from tosaic.base.quantization import QParams
 from tosaic.calibration.accuracy import BiasCorrection, Equalize, Gain, Gptq, SmoothQuant, Tool
 from tosaic.calibration.draft import Draft, Drafting
-from tosaic.lowering.pipeline import Rewriter
+from tosaic.lowering.rewriter import Rewriter
 
 __all__ = ["improved"]
 

@@ -179,7 +179,7 @@ def _traced(
     """Yields the values of these names in runs of samples."""
     if not names:
         return
-    session = program._prepared(graph)
+    session = program.overrides.session(graph)
     producers = {graph.value(name).producer for name in names}
     nodes = [node.name for node in producers if node is not None]
     for sample in samples:

@@ -174,7 +174,7 @@ def plan_program(
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
     left, joined, scaled = _core.plan_specs(
-        plan._core, graph, values, chosen, fields, config.every_operator, of_node
+        plan.core, graph, values, chosen, fields, config.every_operator, of_node
     )
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)

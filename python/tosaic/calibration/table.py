@@ -106,7 +106,7 @@ def job_of(
 ) -> Job:
     """Returns what workers run: the graph, with the functions that the program runs in place of operators."""
     nodes = {node.name for node in all_nodes(graph)}
-    functions = source._overrides.functions_for(graph)
+    functions = source.overrides.functions_for(graph)
     return Job(
         graph,
         watches,

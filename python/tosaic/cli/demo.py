@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tosaic.lowering.lowered import Lowered
     from tosaic.program.program import Program
     from tosaic.quantizing.quantized_program import QuantizedProgram
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 __all__ = ["Check", "DemoResult", "Run", "run_demo"]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tosaic.report.describe import describe_lowered
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import decibels, memory, time
+from tosaic.report.parts import Section, table
+from tosaic.report.program import describe_lowered
 from tosaic.report.quantized import describe_quantized
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ class _Side:
         # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
         # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
         # the caller's arrays.
-        known = isinstance(self.runnable, Lowered) or self.runnable._qparams_of_sidecar is not None
+        known = isinstance(self.runnable, Lowered) or self.runnable.qparams_of_sidecar is not None
         self.bare = self.runnable.stage == "tosa" and not known
         self.quantized = is_quantized(self.runnable, self.source)
         # Lowered values have the qparams of the graph that they were legalized from.
@@ -184,7 +184,7 @@ class _Pair:
         self.a = a
         self.b = b
         self._deviations = Deviations()
-        self._modelled = models.of(b.runnable.graph, b.runnable._overrides, self._deviations)
+        self._modelled = models.of(b.runnable.graph, b.runnable.overrides, self._deviations)
         self.model_rows: tuple[ModelRow, ...] = ()  # of the layout that `compare` has chosen
         self._graph_b = self._modelled.graph
         self._threshold_db = threshold_db
@@ -258,7 +258,7 @@ class _Pair:
         a, b = self._outputs_a[i], self._outputs_b[k]
         if not isinstance(self.b.runnable, PteMethodProgram) or not is_float(a.dtype) or is_float(b.dtype):
             return None
-        found = (self.b.runnable._qparams_of_sidecar or {}).get(b.path, ())
+        found = (self.b.runnable.qparams_of_sidecar or {}).get(b.path, ())
         return found[0] if len(found) == 1 else None
 
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
@@ -299,12 +299,12 @@ class _Pair:
     def _logical(self, sample: Sample) -> Logical:
         return logical_arrays(sample, self.a.runnable, self.a.source)
 
-    def _overrides(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _functions(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the override functions of a and of b.
 
         A function for a foreign operator serves both sides.
         """
-        a, b = (side.runnable._overrides for side in (self.a, self.b))
+        a, b = (side.runnable.overrides for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self._graph_b
         for_b = {**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}
         return (
@@ -330,7 +330,7 @@ class _Pair:
         eager: EagerRun | None,
         unrounded: EagerRun | None,
     ) -> _Result:
-        functions_a, functions_b = self._overrides()
+        functions_a, functions_b = self._functions()
         nodes_a, ops_a = split_functions(functions_a, self._graph_a)
         nodes_b, ops_b = split_functions(functions_b, self._graph_b)
         expected = [None if eager is None else self._torchs(pair.a, eager, None) for pair in self._outputs]
@@ -479,7 +479,7 @@ class _Pair:
 
 def _described(source: Any) -> tuple[ForeignOp, ...]:
     """Returns the descriptions that a program was imported with or got later."""
-    return source._overrides.foreign if isinstance(source, Program | Lowered) else ()
+    return source.overrides.foreign if isinstance(source, Program | Lowered) else ()
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:

@@ -59,7 +59,8 @@ from tosaic.program.samples import Sample, iterate_samples, read_samples
 from tosaic.quantizing.quantize_program import quantize
 from tosaic.quantizing.quantized_program import QuantizedProgram
 from tosaic.recipes.changes import changed_pipelines
-from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.recipes.recipe import Recipe
+from tosaic.recipes.stage import Stage
 
 __all__ = ["Flow", "FlowOptions", "STEPS"]
 

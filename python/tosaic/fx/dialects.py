@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tosaic.base.services import service
+from tosaic.base.verbs import Verb
 
-__all__ = ["Aten", "Call", "Dialect", "dialect_of"]
+__all__ = ["Aten", "Call", "Dialect", "dialect_of", "edge_dialect"]
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator, its arguments after the tensor, and its keyword arguments."""
@@ -68,5 +68,10 @@ def dialect_of(program: Any) -> Dialect:
     """Returns the dialect of an exported program."""
     if str(program.dialect) != "EDGE":
         return Aten()
-    found: Dialect = service("edge dialect")()
-    return found
+    return edge_dialect()
+
+
+@Verb
+def edge_dialect() -> Dialect:
+    """Returns ExecuTorch's edge dialect."""
+    raise NotImplementedError

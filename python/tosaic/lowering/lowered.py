@@ -1,4 +1,4 @@
-"""A network as a TOSA graph: `Lowered`, and how long its passes took: `PassTiming`."""
+"""A network as a TOSA graph: `Lowered`, and the times of its lowering: `PassTiming`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tosaic.ports.ports import (
     with_known_qparams,
 )
 from tosaic.program.overrides import Overrides
-from tosaic.program.prepared import Preparable
+from tosaic.program.prepared import Preparable, is_pte, save_pte
 from tosaic.program.program import Program
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from tosaic.lowering.layout import Layout, Objective, OwnCost
+    from tosaic.memory.schedule import Schedule
     from tosaic.ports.signature import Signature
     from tosaic.profiling.lowering import LoweringProfile
 
 
-__all__ = ["Lowered", "PassTiming"]
+__all__ = ["Lowered", "OtherSeconds", "PassTiming"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,24 @@ class PassTiming:
     nodes_before: int
     nodes_after: int
     visits: int = 0
+
+
+@dataclass
+class OtherSeconds:
+    """How long a lowering took for what is no pass.
+
+    Attributes
+    ----------
+    constants, check, file : float
+        To compute constants, to check the rules of the target, and to lay out the file.
+    bytes : (float, int), optional
+        To make the bytes of the file, and their number; None before they were made.
+    """
+
+    constants: float
+    check: float
+    file: float
+    bytes: tuple[float, int] | None = None
 
 
 def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
@@ -97,15 +116,16 @@ class Lowered(Preparable):
         objective: Objective | OwnCost = "bytes",
     ) -> None:
         super().__init__(lowered.tosa, _called_as(source.signature, source.graph, lowered.tosa))
-        self._overrides = Overrides({}, source._overrides.foreign)
+        self.overrides = Overrides({}, source.overrides.foreign)
         self._decomposed = lowered.decomposed
         self._objective = objective
         self._source = source
         self._target = target
         self._seconds = seconds
-        self._constants_seconds, self._check_seconds = lowered.constants_seconds, lowered.check_seconds
-        self._file, self._file_seconds = lowered.file, lowered.file_seconds
-        self._bytes_seconds: tuple[float, int] | None = None
+        self._other_seconds = OtherSeconds(
+            lowered.constants_seconds, lowered.check_seconds, lowered.file_seconds
+        )
+        self._file = lowered.file
         self._stages = {
             "exported": lowered.exported,
             "canonical": lowered.canonical,
@@ -147,6 +167,11 @@ class Lowered(Preparable):
         return self._timings
 
     @property
+    def other_seconds(self) -> OtherSeconds:
+        """The time of what is no pass."""
+        return self._other_seconds
+
+    @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Remarks of the lowering on constants: those that are stored wider than they were, or twice."""
         return self._diagnostics
@@ -158,9 +183,16 @@ class Lowered(Preparable):
         The import is that of `source`, whenever it was imported. `save` and `to_bytes` make bytes; the
         profile has the last time.
         """
-        from tosaic.partitions.profile_of_lowering import profile_of_lowered
+        from tosaic.lowering.lowered_profile import profile_of_lowered
 
         return profile_of_lowered(self)
+
+    def _schedule(self, alignment: int) -> Schedule:
+        """Returns the conversions of the caller's arrays, and the graph as one step between them."""
+        from tosaic.program.memory_schedule import schedule_as_group
+
+        del alignment  # slices of the host alone are views
+        return schedule_as_group(self)
 
     @property
     def orders(self) -> dict[str, tuple[int, ...]]:
@@ -201,6 +233,10 @@ class Lowered(Preparable):
         """The inputs, outputs and states of the program, with their qparams."""
         return Io(self.inputs, self.outputs, self.states)
 
+    def as_program(self) -> Program:
+        """Returns the program at stage ``tosa``."""
+        return self.at("tosa")
+
     @checked
     def at(self, stage: str) -> Program:
         """Returns the program at one of its `stages`, ready to run.
@@ -215,7 +251,7 @@ class Lowered(Preparable):
             raise refusal("at", "stage", "one of " + ", ".join(map(repr, stages)), stage)
         graph = stages[stage]
         program = Program(graph, _called_as(self._source.signature, self._source.graph, graph))
-        program._overrides = self._overrides
+        program.overrides = self.overrides
         return program
 
     @checked
@@ -239,7 +275,7 @@ class Lowered(Preparable):
         if data is None:
             threads = batch_threads()
             data = _core.serialize(self._graph, locations=locations, target=self._target, threads=threads)
-        self._bytes_seconds = time.perf_counter() - start, len(data)
+        self._other_seconds.bytes = time.perf_counter() - start, len(data)
         return data
 
     def _file_with(self, locations: bool) -> bytes | None:
@@ -282,7 +318,6 @@ class Lowered(Preparable):
             file cannot have; the message has all reasons.
         """
         from tosaic.lowering.sidecar import save_with_sidecar, save_without_sidecar
-        from tosaic.pte.save import is_pte, save_pte
 
         if is_pte(path):
             return save_pte(self, path, sidecar=sidecar)
@@ -297,7 +332,7 @@ class Lowered(Preparable):
             size = save_with_sidecar(self, path, pieces)
         else:
             size = save_without_sidecar(path, pieces)
-        self._bytes_seconds = time.perf_counter() - start, size
+        self._other_seconds.bytes = time.perf_counter() - start, size
         return size
 
     def __getstate__(self) -> dict[str, Any]:

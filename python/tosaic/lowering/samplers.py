@@ -71,9 +71,7 @@ def rgba(program: Program, *, inputs: _Ports = (), outputs: _Ports = ()) -> Prog
     made = _core.rgba(graph, **_boundary(graph, inputs, outputs))
     if made is graph:
         return program
-    out = Program(made, program.signature, diagnostics=program.diagnostics)
-    out._overrides, out._verify = program._overrides, program._verify
-    return out
+    return program.with_graph(made)
 
 
 @checked

@@ -42,7 +42,8 @@ from tosaic.base.options import file_name
 from tosaic.base.reading import MissingFileError, read_bytes
 from tosaic.base.writing import append_pieces, whole_file, written
 from tosaic.ports.ports import first_inputs
-from tosaic.program.archive import plain_array, signature_from_json, signature_to_json
+from tosaic.ports.signature_json import signature_from_json, signature_to_json
+from tosaic.program.constants_in_text import plain_array
 from tosaic.program.program import Program
 from tosaic.program.runnable import signature_fault
 
@@ -314,7 +315,7 @@ def _applied(graph: _core.Graph, fields: Fields, diagnostics: Sequence[Diagnosti
         raise fields.error("signature", "the signature of the file", fault)
     program = Program(made, signature, diagnostics=list(diagnostics))
     entries = [*fields.each("inputs"), *fields.each("outputs")]
-    program._qparams_of_sidecar = {
+    program.qparams_of_sidecar = {
         entry.text("path"): tuple(map(qparams_from_json, entry.each("quantized"))) for entry in entries
     }
     return program

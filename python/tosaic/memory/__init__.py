@@ -4,6 +4,7 @@
 
     schedule        what a program computes, step by step: values, what each step reads and writes
     sharing         which value is in the memory of another one, and how long each is needed
+    buffers         the parts of a plan: buffers and arenas
     plan            `MemoryPlan`: a place for each value, in arenas; the proven bound of each arena
     plan_options    what a plan is made for
     planner         makes the plan: arenas, offsets, bounds

@@ -1,127 +1,31 @@
-"""A memory plan as data: `MemoryPlan`, with its buffers and arenas."""
+"""A memory plan as data: `MemoryPlan`."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.dtypes import type_text
 from tosaic.base.options import checked
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.base.writing import write_text
+from tosaic.memory.buffers import MemoryArena, MemoryBuffer
+from tosaic.memory.read_plan import plan_from_csv, plan_from_json
 
 if TYPE_CHECKING:
     import os
 
-__all__ = [
-    "CALLER",
-    "CONSTANTS",
-    "MemoryArena",
-    "MemoryBuffer",
-    "MemoryComparison",
-    "MemoryPlan",
-    "alignment_of",
-]
-
-CALLER = "caller"
-CONSTANTS = "constants"
-
-
-def alignment_of(offsets: Iterable[int], most: int) -> int:
-    """Returns the greatest alignment, at most `most`, that all offsets have."""
-    return math.gcd(most, *offsets)
-
-
-@dataclass(frozen=True)
-class MemoryArena:
-    """Memory that a program needs while it runs.
-
-    Attributes
-    ----------
-    name : str
-    nbytes : int
-        The size.
-    alignment : int
-        The first byte of the arena, and of each buffer in it, is a multiple of it. The scratch of groups is
-        aligned to 64 bytes at least.
-    lower_bound : int
-        No arena that holds these buffers can be smaller. For each step, the sizes of the buffers that are
-        needed at that step are added up; the bound is the greatest sum, or more if a search proves it.
-    """
-
-    name: str
-    nbytes: int
-    alignment: int
-    lower_bound: int
-
-    @property
-    def gap(self) -> int:
-        """Bytes between the size and the bound."""
-        return self.nbytes - self.lower_bound
+__all__ = ["MemoryComparison", "MemoryPlan"]
 
 
 def _cell(text: str) -> str:
     """Returns a name for a cell, which a spreadsheet does not compute."""
     shown = one_line(text)
     return f"\\u{ord(shown[0]):04x}{shown[1:]}" if shown.startswith(("=", "+", "-", "@")) else shown
-
-
-@dataclass(frozen=True)
-class MemoryBuffer:
-    """A tensor, or the scratch of a step, and where it is.
-
-    Attributes
-    ----------
-    name : str
-    part : str
-        ``host``, or the group that makes it.
-    kind : str
-        ``input``, ``output``, ``state``, ``activation``, ``scratch``, or ``internal`` for a tensor inside the
-        scratch of a group.
-    path : str
-        Of inputs, states and outputs: the place in the call or in the result.
-    dtype : str
-        Empty for scratch.
-    shape : tuple of int
-    nbytes : int
-    first, last : int
-        The steps from which and until which it is needed, both inclusive.
-    arena : str
-        Name of the arena; ``caller`` for memory of the caller, ``constants`` for a view of a constant.
-    offset : int
-        First byte: in the arena; for ``caller``, in the caller's array; for ``constants``, in the constant.
-    alias : str
-        ``none``; ``view`` of the same bytes; ``in_place``: computed over a buffer that nobody reads
-        afterwards; or ``part``: written into the result of a concatenation.
-    alias_of : str
-        The buffer with which it shares memory; empty if there is none.
-    """
-
-    name: str
-    part: str
-    kind: str
-    path: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    first: int
-    last: int
-    arena: str
-    offset: int
-    alias: str = "none"
-    alias_of: str = ""
-
-    @property
-    def type_text(self) -> str:
-        """Dtype and shape as text: ``f32[1,3,8,8]``; empty for scratch."""
-        return type_text(self.dtype, self.shape) if self.dtype else ""
 
 
 @dataclass(frozen=True)
@@ -252,9 +156,7 @@ class MemoryPlan(Reportable):
         InvalidGraph
             The file cannot be read, or is no memory plan.
         """
-        from tosaic.memory.read_plan import plan_from_json
-
-        return plan_from_json(path)
+        return plan_from_json(path, cls)
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> MemoryPlan:
@@ -273,9 +175,7 @@ class MemoryPlan(Reportable):
         InvalidGraph
             The file cannot be read, or is no memory plan.
         """
-        from tosaic.memory.read_plan import plan_from_csv
-
-        return plan_from_csv(path)
+        return plan_from_csv(path, cls)
 
     def __repr__(self) -> str:
         return (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tosaic.base.options import is_mapping, refusal
-from tosaic.memory.plan import CALLER, CONSTANTS
+from tosaic.memory.buffers import CALLER, CONSTANTS
 
 __all__ = ["KINDS", "PlanOptions", "options_of"]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from tosaic import _core
 from tosaic.base.options import refusal
+from tosaic.memory.buffers import CALLER, CONSTANTS, MemoryArena, MemoryBuffer
 from tosaic.memory.check import Place, fault_of
-from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan
+from tosaic.memory.plan import MemoryPlan
 from tosaic.memory.plan_options import KINDS, PlanOptions
 from tosaic.memory.schedule import HOST, Schedule, Step
 from tosaic.memory.sharing import Shared, share
@@ -223,7 +224,7 @@ class _Planner:
             if not own and not runs:
                 continue
             size, alignment = self._options.memories.get(name, (None, self._options.alignment))
-            buffers = self._buffers(own, runs, alignment)
+            buffers = self._buffers_of(own, runs, alignment)
             offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, budget=EFFORT)
             if size is not None and nbytes > size:
                 offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, enough=size, budget=EFFORT)
@@ -243,7 +244,7 @@ class _Planner:
         root = self._shared[value].root
         return root not in self._callers and self._schedule.values[root].kind != "constant"
 
-    def _buffers(
+    def _buffers_of(
         self, members: Sequence[int], steps: Iterable[int], alignment: int
     ) -> list[tuple[int, int, int, int, str, int, int]]:
         position = {value: at for at, value in enumerate(members)}

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 from tosaic.base.json_text import parsed_json
 from tosaic.base.reading import ReadError, read_bytes
-from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan, alignment_of
+from tosaic.memory.buffers import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, alignment_of
 from tosaic.memory.plan_options import KINDS
 
 if TYPE_CHECKING:
     import os
+
+    from tosaic.memory.plan import MemoryPlan
 
 __all__ = ["plan_from_csv", "plan_from_json"]
 
@@ -36,8 +38,8 @@ _STEPS_PER_BUFFER, _STEPS_AT_LEAST = 16, 4096
 """Of a CSV file, which has no list of steps. Nearly every step of a plan makes a buffer."""
 
 
-def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
-    """Reads a plan from a JSON file; see `MemoryPlan.from_json`."""
+def plan_from_json(path: str | os.PathLike[str], kind: type[MemoryPlan]) -> MemoryPlan:
+    """Reads a plan of a class from a JSON file; see `MemoryPlan.from_json`."""
     text = _text_of(path)
     try:
         data = parsed_json(text)
@@ -56,11 +58,11 @@ def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
     rows = _rows(path, data, "buffers")
     buffers = [_buffer(path, f"buffer {i}", row, len(steps)) for i, row in enumerate(rows)]
     counts = tuple(_count(path, "live_bytes", each) for each in live)
-    return _checked(path, MemoryPlan(data["name"], tuple(buffers), tuple(arenas), tuple(steps), counts))
+    return _checked(path, kind(data["name"], tuple(buffers), tuple(arenas), tuple(steps), counts))
 
 
-def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
-    """Reads a plan from a CSV file; see `MemoryPlan.from_csv`."""
+def plan_from_csv(path: str | os.PathLike[str], kind: type[MemoryPlan]) -> MemoryPlan:
+    """Reads a plan of a class from a CSV file; see `MemoryPlan.from_csv`."""
     rows = list(csv.reader(io.StringIO(_text_of(path))))
     if not rows or tuple(rows[0]) != _COLUMNS:
         got = ",".join(rows[0]) if rows else "nothing"
@@ -88,7 +90,7 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
         size = max(each.offset + each.nbytes for each in members)
         arenas.append(MemoryArena(name, -(-size // alignment) * alignment, alignment, bound))
         live = [a + b for a, b in zip(live, [*bytes_at, *[0] * len(live)], strict=False)]
-    return _checked(path, MemoryPlan(Path(path).stem, tuple(buffers), tuple(arenas), steps, tuple(live)))
+    return _checked(path, kind(Path(path).stem, tuple(buffers), tuple(arenas), steps, tuple(live)))
 
 
 def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:

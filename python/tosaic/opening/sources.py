@@ -14,12 +14,9 @@ from tosaic.base.extras import naming_extras
 from tosaic.base.options import checked, file_name, file_path, is_mapping
 from tosaic.base.reading import read_bytes
 from tosaic.base.visible import visible
-from tosaic.lowering.lowered import Lowered
-from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.ports.foreign import operators_by_target
 from tosaic.program.overrides import all_nodes
-from tosaic.program.program import Program
-from tosaic.pte.file import PteFile, PteMethod, load_pte
+from tosaic.program.program import HasProgram, Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,7 +87,7 @@ def from_exported(
     start = time.perf_counter()
     described = operators_by_target("from_exported", operators)
     program = _program_of_import(_imported(_exported_program(ep), bind, method, described), described)
-    program._import_seconds = time.perf_counter() - start
+    program.import_seconds = time.perf_counter() - start
     return program
 
 
@@ -103,13 +100,13 @@ def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp
 def _program_of_import(
     imported: ImportedProgram, described: Mapping[str, ForeignOp], *notes: Diagnostic
 ) -> Program:
-    return Program._of_import(
+    return Program.of_import(
         imported.graph,
         imported.signature,
-        (*notes, *imported.diagnostics, *_without_calls(imported.graph, described)),
-        imported.verify,
-        [*described.values(), *imported.by_torch],
-        imported.module_types,
+        diagnostics=(*notes, *imported.diagnostics, *_without_calls(imported.graph, described)),
+        verify=imported.verify,
+        operators=[*described.values(), *imported.by_torch],
+        module_types=imported.module_types,
     )
 
 
@@ -159,24 +156,19 @@ def program_of(
 ) -> Program:
     """Returns `source` as a `Program`.
 
-    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `PteFile` (its
-    method ``forward``, or its only one), a `PteMethod`, a `Graph`, an exported program of torch or a path.
-    `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported program or
-    a file, and ignored otherwise. `trust` is for a path, as in `open_program`.
+    `source` is a `Program`, what has one (`as_program`), a `Graph`, an exported program of torch or a path.
+    The program of a `Lowered` is its stage ``tosa``, that of a `SplitLowered` its host, and that of a
+    `PteFile` its method ``forward`` or its only one. `bind` is ignored if `source` cannot have
+    symbolic dimensions. `operators` are for an exported program or a file, and ignored otherwise. `trust` is
+    for a path, as in `open_program`.
 
     Raises
     ------
     InvalidGraph
         `source` is none of these.
     """
-    if isinstance(source, Program):
-        return source
-    if isinstance(source, Lowered):
-        return source.at("tosa")
-    if isinstance(source, SplitLowered):
-        return source.host
-    if isinstance(source, PteFile | PteMethod):
-        return source.program
+    if isinstance(source, HasProgram) and not isinstance(source, type):
+        return source.as_program()
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
@@ -218,7 +210,7 @@ def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> No
 def _takes_sizes(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
         return Path(source).suffix == ".pt2"
-    return not isinstance(source, Program | Lowered | _core.Graph)
+    return not isinstance(source, HasProgram | _core.Graph)
 
 
 @checked
@@ -278,7 +270,7 @@ def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp
         program = _read(file)
         if operators:
             program = program.with_operators(operators)
-    program._import_seconds = time.perf_counter() - start
+    program.import_seconds = time.perf_counter() - start
     return program
 
 
@@ -314,6 +306,7 @@ def _by_torch(beyond: Any) -> Diagnostic:
 def _read(file: Path) -> Program:
     from tosaic.lowering.tosa_file import load_tosa
     from tosaic.program.archive import is_archive, load
+    from tosaic.pte.file import load_pte
 
     if file.suffix == ".tosa":
         return load_tosa(file)

@@ -322,7 +322,7 @@ class _Maker:
 
     def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int], Any], list[int]]:
         chosen = self._pipelines.get(claimant.name) or Pipeline.default(claimant.arithmetic)
-        pipeline = chosen._core
+        pipeline = chosen.core
 
         def rejected(group: list[int], taken: Any) -> list[int]:
             part = _for_claimant(_core.group_part(self._graph, group), claimant)

@@ -25,7 +25,7 @@ from tosaic.base.reading import read_bytes
 from tosaic.base.writing import check_place, make_folder, moved, write_text
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.sidecar import sidecar_path
-from tosaic.partitions.part_call import PartCall
+from tosaic.program.part_call import PartCall
 from tosaic.program.program import Program
 
 if TYPE_CHECKING:

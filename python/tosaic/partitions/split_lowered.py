@@ -14,20 +14,22 @@ from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.options import checked
 from tosaic.base.threads import batch_threads
+from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.lowering.lowered import Lowered
-from tosaic.partitions.part_call import PartCall
 from tosaic.partitions.propose import propose
 from tosaic.partitions.split_folder import save_folder
 from tosaic.program.models import Models
 from tosaic.program.overrides import Overrides
-from tosaic.program.prepared import Preparable
+from tosaic.program.part_call import PartCall
+from tosaic.program.prepared import Preparable, is_pte, save_pte
 from tosaic.program.program import Program
 
 if TYPE_CHECKING:
     import os
 
     from tosaic.lowering.pipeline import Pipeline
+    from tosaic.memory.schedule import Schedule
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
     from tosaic.partitions.propose import Proposal
@@ -78,7 +80,7 @@ class SplitLowered(Preparable):
         self._claimants = {each.name: each for each in claimants}
         self._borders = dict(borders)
         self._seconds = seconds
-        self._overrides = Overrides(self._calls("tosaic"), source._overrides.foreign)
+        self.overrides = Overrides(self._calls("tosaic"), source.overrides.foreign)
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
         """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
@@ -95,7 +97,7 @@ class SplitLowered(Preparable):
         """Returns the same program with other functions of its groups."""
         changed = copy.copy(self)
         vars(changed).pop("session", None)
-        changed._overrides = Overrides(functions, self._overrides.foreign)
+        changed.overrides = Overrides(functions, self.overrides.foreign)
         return changed
 
     @property
@@ -121,8 +123,12 @@ class SplitLowered(Preparable):
     def host(self) -> Program:
         """The host's nodes as a program. It calls the groups when it runs."""
         program = Program(self._graph, self._signature)
-        program._overrides = self._overrides
+        program.overrides = self.overrides
         return program
+
+    def as_program(self) -> Program:
+        """Returns `host`."""
+        return self.host
 
     @property
     def claimants(self) -> dict[str, Claimant]:
@@ -147,9 +153,16 @@ class SplitLowered(Preparable):
     @property
     def profile(self) -> LoweringProfile:
         """Where the time of the lowering went: import, partition, and each pass of each group."""
-        from tosaic.partitions.profile_of_lowering import profile_of_split
+        from tosaic.partitions.split_profile import profile_of_split
 
         return profile_of_split(self)
+
+    def _schedule(self, alignment: int) -> Schedule:
+        """Returns the nodes of the host, with the calls of groups between them."""
+        from tosaic.program.memory_schedule import schedule_of
+
+        parts = {group.name: part for group, part in zip(self._plan.groups, self._parts, strict=True)}
+        return schedule_of(self, parts, alignment=alignment)
 
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
         """The groups run on what `on` says, and the host's nodes on tosaic."""
@@ -174,7 +187,7 @@ class SplitLowered(Preparable):
 
         entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
         recording = self._with_functions(
-            {name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()}
+            {name: _Recorder(function, entered[name]) for name, function in self.overrides.own.items()}
         )
         for sample in read_samples(samples, self._source):
             recording.reset_state()
@@ -201,8 +214,6 @@ class SplitLowered(Preparable):
         dict of str to Comparison
             By name of the group. Groups in a branch that no sample takes are missing.
         """
-        from tosaic.comparing.compare_programs import compare_programs
-
         entered = self.entering(samples)
         return {
             group.name: compare_programs(
@@ -247,8 +258,6 @@ class SplitLowered(Preparable):
         UnsupportedOp
             A ``.pte`` file cannot have something of the program; the message has all reasons.
         """
-        from tosaic.pte.save import is_pte, save_pte
-
         if is_pte(path):
             save_pte(self, path)
             return (Path(path),)
@@ -257,6 +266,14 @@ class SplitLowered(Preparable):
 
     def __repr__(self) -> str:
         return one_line(f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>")
+
+
+@Verb
+def compare_programs(
+    a: Any, b: Any, samples: Any, /, *, threshold_db: float, local: bool, bind: Any
+) -> Comparison:
+    """Runs two programs on samples, and compares their results and nodes."""
+    raise NotImplementedError
 
 
 def lower_split(
@@ -311,7 +328,7 @@ def _lower_parts(
     takers = [by_name[group.claimant] for group in groups]
     # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
     steps: dict[str, Any] = {each.name: each.arithmetic for each in claimants}
-    steps |= {name: each._core for name, each in pipelines.items()}
+    steps |= {name: each.core for name, each in pipelines.items()}
     decomposed = [
         _core.before_layout(part, pipeline=steps[taker.name]) if taker.target else part
         for taker, part in zip(takers, proposal.parts, strict=True)

@@ -123,6 +123,11 @@ def caller_inputs(ports: Sequence[Any]) -> list[int]:
     return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
 
 
+def places_of_inputs(graph: _core.Graph) -> tuple[int, ...]:
+    """Returns, for each input of the graph that is no state, the index of the caller's input."""
+    return tuple(caller_inputs([port for port in graph.inputs if port.kind == "user"]))
+
+
 def first_inputs(graph: _core.Graph) -> list[int]:
     """Returns, for each of the caller's inputs, the index of the first graph input with its path."""
     ports = graph.inputs

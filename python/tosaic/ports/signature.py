@@ -117,14 +117,15 @@ class Tree:
             out.append(value)
             return
         items = self._items(value, path)
-        if self._is_flat:
+        if self.is_flat:
             out += items
             return
         for (step, child), item in zip(self._steps(), items, strict=True):
             child._flatten(item, path + step, out)
 
     @cached_property
-    def _is_flat(self) -> bool:
+    def is_flat(self) -> bool:
+        """True if no child has children."""
         return all(child.kind == "leaf" for child in self.children)
 
     def _items(self, value: Any, path: str) -> list[Any]:
@@ -381,13 +382,13 @@ class Signature(SignatureValue):
         return tuple(at for _, at in sorted(pairs))
 
     @cached_property
-    def _flat_places(self) -> tuple[int, ...] | None:
+    def flat_places(self) -> tuple[int, ...] | None:
         """The positions among the arguments of the graph's inputs, without states.
 
         None unless all arguments are positional arrays.
         """
         positional, by_name = self.inputs.children
-        is_flat = positional._is_flat and not by_name.children and not self._constant_places
+        is_flat = positional.is_flat and not by_name.children and not self._constant_places
         return self._tensor_places if is_flat else None
 
     def is_called_by(self, names: Set[str]) -> bool:

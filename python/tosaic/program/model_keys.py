@@ -84,13 +84,13 @@ class Nodes(NodesValue):
     def __repr__(self) -> str:
         return f"Nodes({', '.join(f'{name}={value!r}' for name, value in self.conditions.items())})"
 
-    @property
-    def _rank(self) -> tuple[int, ...]:
-        """Sorts keys: the more specific key has the lesser rank."""
-        found = self.conditions
-        level = min((_CONDITIONS.index(name) for name in found), default=len(_CONDITIONS))
-        depth = self.module.count(".") + 1 if self.module is not None else 0
-        return level, -len(found), -depth
+
+def _rank(nodes: Nodes) -> tuple[int, ...]:
+    """Sorts keys: the more specific key has the lesser rank."""
+    found = nodes.conditions
+    level = min((_CONDITIONS.index(name) for name in found), default=len(_CONDITIONS))
+    depth = nodes.module.count(".") + 1 if nodes.module is not None else 0
+    return level, -len(found), -depth
 
 
 def selected(graph: _core.Graph, models: Mapping[Any, Any]) -> list[tuple[_core.Node, str, Any]]:
@@ -107,9 +107,9 @@ def selected(graph: _core.Graph, models: Mapping[Any, Any]) -> list[tuple[_core.
         nodes, found = index.meaning(key)
         for i in sorted(found):
             rival = best.get(i)
-            if rival is None or nodes._rank < rival[0]._rank:
+            if rival is None or _rank(nodes) < _rank(rival[0]):
                 best[i] = nodes, key, model
-            elif nodes._rank == rival[0]._rank and model is not rival[2]:
+            elif _rank(nodes) == _rank(rival[0]) and model is not rival[2]:
                 best[i] = nodes, _Rivals(rival[1], key), model
     for i, (_, key, _) in best.items():
         if isinstance(key, _Rivals):

@@ -323,7 +323,7 @@ class _NodeModel:
         deviations: Deviations | None,
     ) -> None:
         self.node, self.op, self.name, self.stage = node, node.op, node.name, stage
-        self.key, self._model, self._overrides, self._deviations = key, model, overrides, deviations
+        self.key, self._model, self.overrides, self._deviations = key, model, overrides, deviations
         self.result_types = tuple(TensorSpec(value.dtype, tuple(value.shape)) for value in node.results)
         self._sessions: dict[tuple[bool, ...], _core.Session] = {}
         self._lock = threading.Lock()
@@ -394,7 +394,7 @@ class _NodeModel:
             session = self._sessions.get(as_input)
             if session is None:
                 graph = _core.node_alone(self.node, list(as_input))
-                session = self._sessions[as_input] = _session(graph, self._overrides)
+                session = self._sessions[as_input] = _session(graph, self.overrides)
         return list(session.run([x for x, is_input in zip(given, as_input, strict=True) if is_input]))
 
 
@@ -409,7 +409,7 @@ class _GraphModel:
         deviations: Deviations | None,
     ) -> None:
         self.graph = graph
-        self._model, self._overrides, self._deviations = model, overrides, deviations
+        self._model, self.overrides, self._deviations = model, overrides, deviations
         self.result_types = tuple(
             TensorSpec(port.value.dtype, tuple(port.value.shape)) for port in graph.outputs
         )
@@ -428,7 +428,7 @@ class _GraphModel:
         """Runs the graph on tosaic's kernels."""
         with self._lock:
             if self._session is None:
-                self._session = _session(_core.with_plain_boundary(self.graph), self._overrides)
+                self._session = _session(_core.with_plain_boundary(self.graph), self.overrides)
         return list(self._session.run(list(inputs)))
 
 

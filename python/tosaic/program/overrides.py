@@ -9,6 +9,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.options import shown
+from tosaic.base.threads import run_threads
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import ForeignOp, functions_of
 
@@ -44,6 +45,11 @@ class Overrides:
         if not self.foreign:
             return dict(self.own)
         return {**of_foreign_nodes(graph, functions_of(self.foreign)), **self.own}
+
+    def session(self, graph: _core.Graph) -> _core.Session:
+        """Returns a session of a graph, which runs the functions for it."""
+        nodes, operators = split_functions(self.functions_for(graph), graph)
+        return _core.Session(graph, override_nodes=nodes, override_ops=operators, threads=run_threads())
 
     def __deepcopy__(self, _: dict[int, Any]) -> Overrides:
         return self

@@ -24,7 +24,7 @@ def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
     InvalidGraph
         A weight was changed in place since import.
     """
-    from tosaic.program.archive import constants_in_text_order
+    from tosaic.program.constants_in_text import constants_in_text_order
 
     weights = [(key, constant) for key, constant in constants_in_text_order(graph) if constant.bound]
     return _graph, (graph.text(), weights)
@@ -32,14 +32,14 @@ def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
 
 def reduce_constant(constant: _core.Constant) -> tuple[Any, ...]:
     """Returns the value of ``__reduce__`` for a constant: its type and its elements."""
-    from tosaic.program.archive import plain_array
+    from tosaic.program.constants_in_text import plain_array
 
     parts = (constant.name, constant.kind, constant.dtype, tuple(constant.shape))
     return _constant, (*parts, plain_array(constant.array))
 
 
 def _graph(text: str, weights: Sequence[tuple[Any, _core.Constant]]) -> _core.Graph:
-    from tosaic.program.archive import InTextOrder
+    from tosaic.program.constants_in_text import InTextOrder
 
     known = dict(weights)
     return _core.Graph.parse(text, constants=InTextOrder(lambda key, _: known.get(key)))

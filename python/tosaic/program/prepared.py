@@ -5,21 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic import _core
 from tosaic.base.options import checked
+from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.program.models import ModelledGraph, Models
 from tosaic.program.overrides import split_functions
 from tosaic.program.runnable import Runnable
 
 if TYPE_CHECKING:
+    import os
+
     from tosaic.memory.plan import MemoryPlan
+    from tosaic.memory.schedule import Schedule
     from tosaic.ports.ports import Port
     from tosaic.profiling.profile import Profile
+    from tosaic.program.recording import Call
 
-__all__ = ["Preparable", "Prepared"]
+__all__ = ["Preparable", "Prepared", "is_pte", "save_pte"]
 
 _MOST_SHOWN = 3
 _R = TypeVar("_R")
@@ -77,6 +83,11 @@ class Prepared:
         return dict(self._modelled.keys)
 
     @property
+    def has_whole_model(self) -> bool:
+        """True if one function computes the whole graph."""
+        return bool(self._models.whole_graph)
+
+    @property
     def inputs(self) -> tuple[Port, ...]:
         """The inputs that the caller passes, in order. States are not in the list."""
         return self._source.inputs
@@ -98,13 +109,13 @@ class Prepared:
 
     @cached_property
     def _modelled(self) -> ModelledGraph:
-        return self._models.of(self._source.graph, self._source._overrides)
+        return self._models.of(self._source.graph, self._source.overrides)
 
     @cached_property
     def session(self) -> _core.Session:
         """The graph prepared to run on this machine; it holds the values of the states."""
         modelled = self._modelled
-        functions = {} if self._models.whole_graph else self._source._overrides.functions_for(modelled.graph)
+        functions = {} if self._models.whole_graph else self._source.overrides.functions_for(modelled.graph)
         nodes, operators = split_functions(functions, modelled.graph)
         session = _core.Session(
             modelled.graph,
@@ -143,20 +154,20 @@ class Prepared:
         if self._takes_arrays and not kwargs:
             direct = self.session.run_plain(args)
             if direct is not None:
-                return self._source._result_of(direct)
+                return self._source.calling.result_of(direct)
         return self._run(args, kwargs, self.run_arrays, write_back=self._write_back)
 
     __call__ = run
 
     @cached_property
     def _takes_arrays(self) -> bool:
-        """True if the arguments of a call may go to the session as they are, see `Runnable._takes_arrays`.
+        """True if the arguments of a call may go to the session as they are, see `Calling.takes_arrays`.
 
         The function of a model or an override might call this program, which `_alone` refuses.
         """
         modelled = self._modelled
-        functions = self._source._overrides.functions_for(modelled.graph)
-        return self._source._takes_arrays and not modelled.functions and not functions
+        functions = self._source.overrides.functions_for(modelled.graph)
+        return self._source.calling.takes_arrays and not modelled.functions and not functions
 
     def _run(
         self,
@@ -167,14 +178,16 @@ class Prepared:
         write_back: bool,
     ) -> Any:
         source = self._source
-        leaves = source._leaves(args, kwargs)
-        arrays = source._arrays_of(leaves)
-        writers = source._writers(leaves, arrays) if write_back and source._written else []
+        leaves = source.calling.leaves(args, kwargs)
+        arrays = source.calling.arrays_of(leaves)
+        writers = source.calling.writers(leaves, arrays) if write_back and source.calling.written else []
         results = compute(arrays)
         for index, write in writers:
             write(results[index])
         ports = self.inputs
-        self._of_thread.mutations = {ports[i].path or ports[i].name: results[at] for at, i in source._written}
+        self._of_thread.mutations = {
+            ports[i].path or ports[i].name: results[at] for at, i in source.calling.written
+        }
         return source.nested(results)
 
     @checked
@@ -219,16 +232,20 @@ class Prepared:
         >>> print(profile)  # doctest: +SKIP
         >>> profile.save("run.trace.json")  # doctest: +SKIP
         """
-        from tosaic.profiling.record import profile_prepared
+        from tosaic.program.profile_prepared import profile_prepared
 
-        return profile_prepared(self, args, kwargs, runs=runs, warmup=warmup)
+        def run_once(compute: Callable[[list[Any]], list[Any]], is_last: bool) -> Any:
+            # Only the last run writes the caller's arrays, which earlier runs read.
+            return self._run(args, kwargs, compute, write_back=self._write_back and is_last)
 
-    def _profiled(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Any]:
-        """Runs on flat arrays, as `run_arrays`; returns also what was recorded of the run, a `Call`.
+        return profile_prepared(self, run_once, runs=runs, warmup=warmup)
+
+    def recorded(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Call]:
+        """Runs on flat arrays, as `run_arrays`; returns also the record of the run, for a profile.
 
         `name` is that of the group that the program is.
         """
-        from tosaic.profiling.record import profile_session
+        from tosaic.program.recording import profile_session
 
         return self._alone(lambda given: profile_session(self, given, name), arrays)
 
@@ -357,7 +374,6 @@ class Preparable(Runnable):
         """
         from tosaic.memory.plan_options import options_of
         from tosaic.memory.planner import plan_schedule
-        from tosaic.partitions.memory_of_program import schedule_of
 
         options = options_of(
             alignment=alignment,
@@ -368,7 +384,13 @@ class Preparable(Runnable):
             arenas=arenas,
             memories=memories,
         )
-        return plan_schedule(schedule_of(self, alignment=alignment), options)
+        return plan_schedule(self._schedule(alignment), options)
+
+    def _schedule(self, alignment: int) -> Schedule:
+        """Returns what a run computes, step by step. See `plan_memory` for `alignment`."""
+        from tosaic.program.memory_schedule import schedule_of
+
+        return schedule_of(self, {}, alignment=alignment)
 
     @checked
     def prepare(
@@ -446,3 +468,14 @@ class Preparable(Runnable):
 
             return self, Models(vgf_of_graph(self.graph, models))
         return self, Models(models)
+
+
+def is_pte(path: str | os.PathLike[str]) -> bool:
+    """True for the path of a ``.pte`` file."""
+    return Path(path).suffix == ".pte"
+
+
+@Verb
+def save_pte(program: Preparable, path: str | os.PathLike[str], /, *, sidecar: bool = False) -> int:
+    """Writes a program, a lowered program or a split program as a ``.pte`` file."""
+    raise NotImplementedError

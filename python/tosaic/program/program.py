@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tosaic import _core
 from tosaic.base.options import checked, file_name
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from tosaic.ports.signature import Signature
 
 
-__all__ = ["Program"]
+__all__ = ["HasProgram", "Program"]
+
+
+@runtime_checkable
+class HasProgram(Protocol):
+    """A program, or a result that is one in another form: each class says itself which."""
+
+    def as_program(self) -> Program:
+        """Returns the program."""
 
 
 class Program(Preparable):
@@ -61,9 +69,9 @@ class Program(Preparable):
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
         self._module_types: Mapping[str, str] | Callable[[], Mapping[str, str]] = {}
-        self._import_seconds: float | None = None
+        self.import_seconds: float | None = None
         # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
-        self._qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
+        self.qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -82,23 +90,25 @@ class Program(Preparable):
         return dict(self._module_types)
 
     @classmethod
-    def _of_import(
+    def of_import(
         cls,
         graph: _core.Graph,
         signature: Signature,
-        diagnostics: Sequence[Diagnostic],
-        verify: Callable[[], None],
+        *,
+        diagnostics: Sequence[Diagnostic] = (),
+        verify: Callable[[], None] | None = None,
         operators: Sequence[ForeignOp] = (),
-        module_types: Callable[[], Mapping[str, str]] = dict,
+        module_types: Mapping[str, str] | Callable[[], Mapping[str, str]],
     ) -> Program:
-        """Makes a program whose constants are views; `verify_weights` calls `verify`.
+        """Makes a program that was imported, or read from an archive of such a program.
 
-        `module_types` is called when the types are asked for.
+        `verify_weights` calls `verify`; None: no constant is a view. A function `module_types` is called when
+        the types are asked for.
         """
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
         program._module_types = module_types
-        program._overrides = Overrides({}, operators)
+        program.overrides = Overrides({}, operators)
         return program
 
     @cached_property
@@ -112,7 +122,7 @@ class Program(Preparable):
         return self._with_qparams_of_sidecar(super().outputs)
 
     def _with_qparams_of_sidecar(self, ports: tuple[Port, ...]) -> tuple[Port, ...]:
-        known = self._qparams_of_sidecar or {}
+        known = self.qparams_of_sidecar or {}
         return tuple(replace(port, quantized=port.quantized or known.get(port.path, ())) for port in ports)
 
     def verify_weights(self) -> None:
@@ -128,6 +138,10 @@ class Program(Preparable):
         """
         if self._verify is not None:
             self._verify()
+
+    def as_program(self) -> Program:
+        """Returns the program itself; results that have a program, such as `Lowered`, return that."""
+        return self
 
     def snapshot(self) -> Program:
         """Copies all constants that are views of torch's memory, so that the program owns its constants.
@@ -174,7 +188,7 @@ class Program(Preparable):
         InvalidGraph
             A weight was changed since import, or the path ends in ``.tosa``, which `Lowered.save` writes.
         """
-        from tosaic.program.archive import save
+        from tosaic.program.archive_writer import save
 
         if Path(path).suffix == ".tosa":
             raise _core.make_error(
@@ -186,7 +200,7 @@ class Program(Preparable):
                 hint="A .tosa file is written by tosaic.lower(program, target='TOSA-1.0+FP')"
                 ".save('program.tosa')",
             )
-        self._overrides.warn_of_loss("the archive")
+        self.overrides.warn_of_loss("the archive")
         save(self.snapshot(), path)
 
     @checked
@@ -216,8 +230,8 @@ class Program(Preparable):
         >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
         """
         made = self._copy()
-        made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
-        made._qparams_of_sidecar = self._qparams_of_sidecar
+        made.overrides = Overrides({**self.overrides.own, **functions}, self.overrides.foreign)
+        made.qparams_of_sidecar = self.qparams_of_sidecar
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
@@ -241,19 +255,33 @@ class Program(Preparable):
             `operators` is not a sequence of `ForeignOp`, or two describe the same operator.
         """
         given = operators_by_target("with_operators", operators)
-        known = {operator.target: operator for operator in self._overrides.foreign}
+        known = {operator.target: operator for operator in self.overrides.foreign}
         made = self._copy()
         described = {**known, **given}.values()
         require_own_names("with_operators", described)
-        made._overrides = Overrides(self._overrides.own, described)
-        made._qparams_of_sidecar = self._qparams_of_sidecar
+        made.overrides = Overrides(self.overrides.own, described)
+        made.qparams_of_sidecar = self.qparams_of_sidecar
         return made
+
+    def with_graph(self, graph: _core.Graph) -> Program:
+        """Returns a program with another graph of the same signature."""
+        made = Program(graph, self._signature, diagnostics=self._diagnostics)
+        made.overrides, made._verify = self.overrides, self._verify
+        return made
+
+    def set_graph(self, graph: _core.Graph) -> None:
+        """Replaces the graph of this program by another one of the same signature."""
+        self._graph = graph
+        for kind in type(self).__mro__:
+            for name, attribute in vars(kind).items():
+                if isinstance(attribute, cached_property):  # computed from the old graph
+                    vars(self).pop(name, None)
 
     def _copy(self) -> Program:
         """Returns the same program, without functions of the caller, in its initial states."""
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._module_types = self.module_types
-        made._import_seconds = self._import_seconds
+        made.import_seconds = self.import_seconds
         return made
 
     def __repr__(self) -> str:

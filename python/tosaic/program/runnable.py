@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
-from tosaic.base.arrays import as_array
 from tosaic.base.reportable import Reportable
-from tosaic.base.threads import run_threads
 from tosaic.base.visible import one_line
-from tosaic.ports.port_names import by_position
 from tosaic.ports.ports import (
     Port,
-    caller_inputs,
     caller_outputs,
     first_inputs,
     input_port,
     output_port,
+    places_of_inputs,
     variable_ports,
 )
-from tosaic.program.overrides import Overrides, split_functions
+from tosaic.program.calling import Calling
+from tosaic.program.overrides import Overrides
 
 if TYPE_CHECKING:
     from tosaic.ports.signature import Signature
@@ -63,7 +61,7 @@ class Runnable(Reportable):
 
     def __init__(self, graph: _core.Graph, signature: Signature | None) -> None:
         self._graph = graph
-        self._overrides = Overrides()
+        self.overrides = Overrides()
         self._state_to_resume: dict[str, Any] = {}
         self._signature = flat_signature(graph) if signature is None else signature
 
@@ -110,28 +108,30 @@ class Runnable(Reportable):
         return inputs + variable_ports(self._graph)
 
     @cached_property
+    def calling(self) -> Calling:
+        """How the arguments of a call become arrays, and arrays its result."""
+        return Calling(self)
+
+    @cached_property
     def session(self) -> _core.Session:
         """The graph prepared to run on this machine; it holds the values of the states."""
-        session = self._prepared(self._own_graph())
+        session = self.overrides.session(self._own_graph())
         for path, value in self._state_to_resume.items():
             session.set_state(path, value)
         return session
-
-    def _prepared(self, graph: _core.Graph) -> _core.Session:
-        nodes, operators = split_functions(self._overrides.functions_for(graph), graph)
-        return _core.Session(graph, override_nodes=nodes, override_ops=operators, threads=run_threads())
 
     def _own_graph(self) -> _core.Graph:
         """Makes the graph own all its constants, and returns it."""
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns everything but the session.
+        """Returns everything but the session, and what is made of the rest.
 
         A copy gets its own session, with the present values of the states.
         """
         state = dict(self.__dict__)
         session = state.pop("session", None)
+        state.pop("calling", None)
         if session is not None:
             names = [port.path or port.name for port in self.states]
             state["_state_to_resume"] = {name: session.state(name) for name in names}
@@ -139,32 +139,7 @@ class Runnable(Reportable):
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Flattens the arguments of a call to arrays, in the order of `inputs`."""
-        return self._arrays_of(self._leaves(args, kwargs))
-
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Returns the caller's argument for each of `inputs`."""
-        named = self._named_inputs(args, kwargs)
-        return self._signature.flatten(args, kwargs) if named is None else named
-
-    def _arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
-        return [
-            as_array(leaf, port.path or port.name, dtype=port.dtype)
-            for leaf, port in zip(leaves, self.inputs, strict=True)
-        ]
-
-    def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """Returns the arguments of a call that names each of `inputs`, in their order; None for other calls.
-
-        A call whose keywords are exactly the parameters of the exported module, including those that were
-        constants at export, is a call of the module: None too.
-        """
-        signature = self._signature
-        if args or signature.is_called_by(set(kwargs)):
-            return None
-        found = by_position(kwargs, [(port.path, port.name) for port in self.inputs])
-        if found is None or len(found) != len(self.inputs):
-            return None
-        return [found[i] for i in range(len(found))]
+        return self.calling.arrays_of(self.calling.leaves(args, kwargs))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
@@ -213,11 +188,11 @@ class Runnable(Reportable):
         the call races with it, as with torch's own operators.
         """
         try:
-            if self._takes_arrays and not kwargs:
+            if self.calling.takes_arrays and not kwargs:
                 direct = self.session.run_plain(args)
                 if direct is not None:
-                    return self._result_of(direct)
-            return self.nested(self._run_leaves(self._leaves(args, kwargs)))
+                    return self.calling.result_of(direct)
+            return self.nested(self._run_leaves(self.calling.leaves(args, kwargs)))
         except _core.LayoutMismatch:
             stacked = self._stacked(args, kwargs)
             if stacked is None:
@@ -228,8 +203,8 @@ class Runnable(Reportable):
 
     def _run_leaves(self, leaves: Sequence[Any]) -> list[Any]:
         """Runs on the caller's argument for each of `inputs`, and writes new values into them."""
-        arrays = self._arrays_of(leaves)
-        writers = self._writers(leaves, arrays) if self._written else []
+        arrays = self.calling.arrays_of(leaves)
+        writers = self.calling.writers(leaves, arrays) if self.calling.written else []
         results = self.run_arrays(arrays)
         for index, write in writers:
             write(results[index])
@@ -238,7 +213,8 @@ class Runnable(Reportable):
     def _stacked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StackedCall | None:
         from tosaic.program.stacked_calls import stacked_call
 
-        return stacked_call(self._leaves(args, kwargs), self.inputs, [i for _, i in self._written])
+        calling = self.calling
+        return stacked_call(calling.leaves(args, kwargs), self.inputs, [i for _, i in calling.written])
 
     def _joined(self, stacked: StackedCall, results: Sequence[Sequence[Any]]) -> list[Any]:
         return stacked.joined(results, [port.path or port.name for port in self.outputs])
@@ -270,58 +246,10 @@ class Runnable(Reportable):
             stacked = self._stacked(args, kwargs)
             if stacked is None:
                 raise
-            results = self._joined(stacked, [self.run_arrays(self._arrays_of(each)) for each in stacked])
-        ports = self.inputs
-        return self.nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
-
-    @cached_property
-    def _takes_arrays(self) -> bool:
-        """True if the positional arguments of a call are the inputs of the graph, not converted or written.
-
-        Such calls go to the session as they are. A run moves all other code out of the processor's caches,
-        and then taking a call apart in Python takes up to a millisecond.
-        """
-        places = self._signature._flat_places
-        is_flat = places is not None and [places[i] for i in self._place_of_input] == list(range(len(places)))
-        converts = type(self)._arrays_of is not Runnable._arrays_of
-        return is_flat and not self._written and not converts
-
-    def _result_of(self, arrays: list[Any]) -> Any:
-        """Returns `nested` of these arrays, with few steps if there is only one."""
-        return arrays[0] if self._returns_array else self.nested(arrays)
-
-    @cached_property
-    def _returns_array(self) -> bool:
-        """True if the program returns one array."""
-        return self._signature.outputs.kind == "leaf" and len(self._output_indices) == 1
-
-    @cached_property
-    def _written(self) -> tuple[tuple[int, int], ...]:
-        """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
-        users = {index: position for position, index in enumerate(first_inputs(self._graph))}
-        outputs = self._graph.outputs
-        targets = [outputs[index].mutated_input for index in self._output_indices]
-        return tuple((at, users[i]) for at, i in enumerate(targets) if i is not None)
-
-    def _writers(
-        self, leaves: Sequence[Any], arrays: Sequence[Any]
-    ) -> list[tuple[int, Callable[[Any], None]]]:
-        """Returns functions that write new values into the arguments, each with its position in `outputs`.
-
-        Raises
-        ------
-        LayoutMismatch
-            An argument cannot be written, or shares memory with another one.
-        """
-        from tosaic.program.mutated_inputs import refuse_shared_memory, writer
-
+            arrays = map(self.calling.arrays_of, stacked)
+            results = self._joined(stacked, [self.run_arrays(each) for each in arrays])
         names = [port.path or port.name for port in self.inputs]
-        writers = []
-        for at, i in self._written:
-            port = self.outputs[at]
-            writers.append((at, writer(leaves[i], arrays[i], names[i], port.dtype, port.shape)))
-            refuse_shared_memory(i, arrays, names)
-        return writers
+        return self.nested(results), {names[i]: results[at] for at, i in self.calling.written}
 
     @cached_property
     def _output_indices(self) -> tuple[int, ...]:
@@ -382,7 +310,7 @@ class Runnable(Reportable):
     @cached_property
     def _place_of_input(self) -> tuple[int, ...]:
         """For each input of the graph that is not a state, its position in `inputs`."""
-        return tuple(caller_inputs([port for port in self._graph.inputs if port.kind == "user"]))
+        return places_of_inputs(self._graph)
 
     def nested(self, arrays: Sequence[Any]) -> Any:
         """Returns the caller's nested result for one array for each of `outputs`."""

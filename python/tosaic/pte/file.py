@@ -172,6 +172,10 @@ class PteMethod(Reportable):
         )
         return plan_schedule(schedule_of_method(self._file, self._method), options)
 
+    def as_program(self) -> PteMethodProgram:
+        """Returns `program`."""
+        return self.program
+
     @cached_property
     def program(self) -> PteMethodProgram:
         """The method as a program of tosaic at stage ``exported``.
@@ -304,6 +308,10 @@ class PteFile(Reportable):
                 got=repr(name),
             )
         return self.methods[name]
+
+    def as_program(self) -> PteMethodProgram:
+        """Returns `program`."""
+        return self.program
 
     @property
     def program(self) -> PteMethodProgram:

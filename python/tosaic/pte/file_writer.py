@@ -60,7 +60,7 @@ class FileWriter:
 
     def __init__(self) -> None:
         self._methods: list[Any] = []
-        self._constants, self._states = _Pool(), _Pool()
+        self._weights, self._states = _Pool(), _Pool()
         self._known: dict[tuple[int, bytes], int] = {}
         self._payloads: dict[bytes, int] = {}
         self._memories = _OWN_MEMORIES
@@ -79,7 +79,7 @@ class FileWriter:
         key = elements.nbytes, hashlib.sha256(elements.data).digest()
         at = self._known.get(key)
         if at is None:
-            at = self._known[key] = self._constants.add(read, elements.nbytes)
+            at = self._known[key] = self._weights.add(read, elements.nbytes)
         return at
 
     def add_state(self, array: NDArray[Any]) -> int:
@@ -103,7 +103,7 @@ class FileWriter:
         UnsupportedOp
             Something is larger than the format can have.
         """
-        segments: list[tuple[int, Iterable[Buffer]]] = [(self._constants.size, self._constants.pieces())]
+        segments: list[tuple[int, Iterable[Buffer]]] = [(self._weights.size, self._weights.pieces())]
         segments += [(len(each), [each]) for each in self._payloads]
         states = None
         if self._states:
@@ -113,7 +113,7 @@ class FileWriter:
             _core.PteFile(
                 methods=self._methods,
                 segments=[],
-                constants=_core.PtePieces(segment=0, offsets=self._constants.offsets),
+                constants=_core.PtePieces(segment=0, offsets=self._weights.offsets),
                 mutable_data=states,
                 named_data=[],
             ),

@@ -10,8 +10,9 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
+from tosaic.memory.buffers import MemoryArena, alignment_of
 from tosaic.memory.check import Place, fault_of
-from tosaic.memory.plan import MemoryArena, MemoryPlan, alignment_of
+from tosaic.memory.plan import MemoryPlan
 from tosaic.memory.planner import plan_of
 from tosaic.memory.schedule import HOST, Schedule, Step, Value
 from tosaic.memory.sharing import Shared, share

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic.base.arrays import as_array
 from tosaic.base.dtypes import is_float_array
+from tosaic.program.calling import Calling
 from tosaic.program.overrides import Overrides
 from tosaic.program.program import Program
 from tosaic.pte.delegate_calls import DelegateNode, Runner
@@ -38,25 +40,24 @@ class PteMethodProgram(Program):
         """Returns the program of a method, with the qparams that a sidecar records."""
         program = cls(read.graph, read.signature, diagnostics=read.diagnostics.items)
         program._delegates = tuple(read.delegate_nodes)
-        program._overrides = Overrides({each.name: each.runner("tosaic") for each in program._delegates})
+        program.overrides = Overrides({each.name: each.runner("tosaic") for each in program._delegates})
         if recorded is not None:
-            program._qparams_of_sidecar = {
+            program.qparams_of_sidecar = {
                 port.path: port.quantized for port in (*recorded.inputs, *recorded.outputs)
             }
         return program
 
-    def _arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
-        """Quantizes floats for inputs that are integers, if the sidecar records one quantization of them."""
-        return super()._arrays_of(
-            [_as_integers(leaf, port) for leaf, port in zip(leaves, self.inputs, strict=True)]
-        )
+    @cached_property
+    def calling(self) -> Calling:
+        """Calls whose arguments may be floats for inputs that are integers."""
+        return _QuantizedCalling(self)
 
     def _with_models(self, models: Any, on: str) -> tuple[Runnable, Models]:
         from tosaic.program.models import Models
 
         if on == "tosaic":
             return super()._with_models(models, on)
-        own = self._overrides.own
+        own = self.overrides.own
         moved = {
             each.name: each.runner(on)
             for each in self._delegates
@@ -68,6 +69,16 @@ class PteMethodProgram(Program):
         made = PteMethodProgram(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._delegates = self._delegates
         return made
+
+
+class _QuantizedCalling(Calling):
+    """Quantizes floats for inputs that are integers, if the sidecar records one quantization of them."""
+
+    def arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
+        inputs = self._program.inputs
+        return super().arrays_of(
+            [_as_integers(leaf, port) for leaf, port in zip(leaves, inputs, strict=True)]
+        )
 
 
 def _as_integers(leaf: Any, port: Port) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -33,21 +32,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from tosaic.partitions.split_lowered import SplitLowered
+    from tosaic.program.prepared import Preparable
 
-__all__ = ["is_pte", "methods_of", "pte_without_payloads", "save_pte"]
+__all__ = ["methods_of", "pte_without_payloads", "save_pte"]
 
 _WHERE = "save"
 _WAY_OUT = "ExecuTorch's own flow, to_executorch(), writes programs with kernels of any operator"
 
 
-def is_pte(path: str | os.PathLike[str]) -> bool:
-    """True for the path of a ``.pte`` file."""
-    return Path(path).suffix == ".pte"
-
-
 @checked
 def save_pte(
-    programs: Program | Lowered | SplitLowered | Mapping[str, Any],
+    programs: Preparable | Mapping[str, Any],
     path: str | os.PathLike[str],
     *,
     payloads: Mapping[str, PtePayload] | None = None,

@@ -24,7 +24,7 @@ from tosaic.base.reading import MissingFileError, read_bytes
 from tosaic.lowering.sidecar import FORMAT, VERSION, sidecar_of_file, sidecar_path
 from tosaic.ports.ports import Port
 from tosaic.ports.signature import Signature
-from tosaic.program.archive import signature_from_json, signature_to_json
+from tosaic.ports.signature_json import signature_from_json, signature_to_json
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

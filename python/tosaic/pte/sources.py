@@ -80,7 +80,7 @@ def _program(key: str, source: Any) -> Program:
     elif isinstance(source, Program):
         if source.stage != "tosa":
             raise _fault(f"the source of '{key}' is no TOSA program", "stage tosa", f"stage {source.stage}")
-        return Program(source._own_graph())
+        return Program(source.snapshot().graph)
     elif isinstance(source, str | os.PathLike):
         source = read_bytes(_WHERE, file_path(_WHERE, source))
     if not isinstance(source, bytes | bytearray | memoryview):

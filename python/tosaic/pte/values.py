@@ -56,7 +56,7 @@ class ValueReader:
         self.written: list[int] = []
         self.states: list[tuple[int, int]] = []
         self.input_count = 0
-        self._constants: dict[int, Ref] = {}
+        self._stored: dict[int, Ref] = {}
 
     # ---- values ----
 
@@ -172,8 +172,8 @@ class ValueReader:
         return NUMPY.get(_core.DTYPES[code], np.dtype(f"u{size}"))
 
     def _constant(self, index: int, tensor: _core.PteTensor) -> Ref:
-        if index in self._constants:
-            return self._constants[index]
+        if index in self._stored:
+            return self._stored[index]
         array = self.elements(index, tensor)
         if array is None:
             what = f"is the weight '{name_of(tensor)}' of another file, which is not read"
@@ -182,7 +182,7 @@ class ValueReader:
         name = name_of(tensor) or f"constant_{index}"
         kind = "parameter" if tensor.requires_grad else "lifted"
         value = self._writer.builder.add_constant(constant_of(name, kind, array, code))
-        ref = self._constants[index] = Ref(value, code, tuple(tensor.sizes))
+        ref = self._stored[index] = Ref(value, code, tuple(tensor.sizes))
         return ref
 
     def _empty(self, index: int, tensor: _core.PteTensor) -> Ref:

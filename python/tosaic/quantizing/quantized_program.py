@@ -60,7 +60,7 @@ class QuantizedProgram(Program):
         trust: bool = False,
     ) -> None:
         super().__init__(graph, signature)
-        self._overrides = source._overrides
+        self.overrides = source.overrides
         self._calibrated = calibrated
         self._dtypes = _dtypes(graph)
         self._source = source
@@ -103,8 +103,13 @@ class QuantizedProgram(Program):
         draft = self._calibrated.draft
         return replace(draft.planned.report, narrow=draft.narrow)
 
+    @property
+    def is_of_exported(self) -> bool:
+        """True if an exported program, or a ``.pt2`` file, was quantized."""
+        return self._exported is not None
+
     @checked
-    def to_exported(self, exported: Any = None) -> Any:
+    def to_exported(self, exported: Any = None, *, symbolic: bool = True) -> Any:
         """Returns the quantized program as an exported program of torch.
 
         It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and
@@ -121,6 +126,8 @@ class QuantizedProgram(Program):
         exported : torch.export.ExportedProgram, optional
             The float program. Default: the one that was quantized, if it was an exported program or a
             ``.pt2`` file, which torch reads now.
+        symbolic : bool
+            Symbolic sizes of the float program remain. If False, all sizes are those of this program.
 
         Returns
         -------
@@ -134,10 +141,6 @@ class QuantizedProgram(Program):
         ImportError
             torch or torchao is not installed.
         """
-        return self._to_exported(exported, symbolic=True)
-
-    def _to_exported(self, exported: Any = None, *, symbolic: bool) -> Any:
-        """See `to_exported`. Without `symbolic`, all sizes are those of this program."""
         from tosaic.base.exported import is_exported_program
         from tosaic.fx.quantizer.known_qparams import to_exported
         from tosaic.opening.sources import load_exported

@@ -302,11 +302,11 @@ class _Meter:
         bounds = relevant_bounds(planned, observed, statistics, self._table.histograms)
         chosen = chosen_qparams(planned, observed, statistics, self._known, bounds=bounds)
         graph = with_quantization(planned, chosen, ended=bounds)
-        session = self._source._prepared(graph)
+        session = self._source.overrides.session(graph)
         return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)
 
     def _outputs(self, graph: _core.Graph, arrays: list[Any]) -> list[Any]:
-        return float_outputs(self._source._prepared(graph), arrays)
+        return float_outputs(self._source.overrides.session(graph), arrays)
 
 
 # ---- the search ----

@@ -17,8 +17,9 @@ from tosaic.recipes.builtin import (
     symmetric_products,
 )
 from tosaic.recipes.changes import PassChange
-from tosaic.recipes.combining import Difference, combine
-from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.recipes.combining import Difference
+from tosaic.recipes.recipe import Recipe, combine
+from tosaic.recipes.stage import Stage
 from tosaic.recipes.training import qat
 
 __all__ = [

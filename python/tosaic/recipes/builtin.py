@@ -13,10 +13,10 @@ from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
 from tosaic.base.options import shown
 from tosaic.partitions.claimant import Claimant
-from tosaic.recipes.combining import combine
 from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
-from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.recipes.recipe import Recipe, combine
+from tosaic.recipes.stage import Stage
 
 __all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images", "symmetric_products"]
 

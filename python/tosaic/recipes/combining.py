@@ -1,4 +1,4 @@
-"""Recipes together: `combine` keeps what each says or refuses, and `differences` compares two.
+"""Recipes together: `combined` has what each says, or refuses, and `differences` compares two.
 
 What a recipe says is a list of claims: a subject, and the value that it gets::
 
@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.options import cut, is_mapping, refusal
+from tosaic.base.options import cut, is_mapping
 from tosaic.base.visible import one_line
-from tosaic.recipes.recipe import Recipe, text_of
+from tosaic.recipes.texts import text_of
 
-__all__ = ["Difference", "combine", "differences", "merged"]
+if TYPE_CHECKING:
+    from tosaic.recipes.recipe import Recipe
+
+__all__ = ["Difference", "combined", "differences", "merged"]
 
 _LISTS = ("rules", "tools", "stages", "claimants", "passes")
 _MAPPINGS = ("io", "orders", "flags")
@@ -52,35 +55,8 @@ class Difference:
         return one_line(f"{name}: {cut(text_of(self.here))} here, {cut(text_of(self.there))} there")
 
 
-def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
-    """Returns a recipe that says everything that several recipes say.
-
-    Rules, tools, stages, claimants and changes of passes follow one another in the order of the recipes, and
-    equal entries occur once. What only one recipe says is taken from it.
-
-    Parameters
-    ----------
-    recipes : sequence of Recipe
-    name : str, optional
-        The name of the result. Default: the names of the recipes, joined by ``+``.
-
-    Raises
-    ------
-    InvalidGraph
-        Recipes contradict each other. The message lists all contradictions, with the recipes and values.
-
-    Examples
-    --------
-    >>> from tosaic import recipes
-    >>> both = recipes.combine([recipes.named("neutron"), recipes.named("cortex-m")])
-    >>> both.name, [claimant.name for claimant in both.claimants]
-    ('neutron+cortex-m', ['neutron', 'cortex-m55'])
-    """
-    if not isinstance(recipes, list | tuple) or not recipes:
-        raise refusal("combine", "recipes", "a sequence of recipes", recipes)
-    for each in recipes:
-        if not isinstance(each, Recipe):
-            raise refusal("combine", "recipes", "a sequence of tosaic.Recipe", each)
+def combined(recipes: Sequence[Recipe], name: str | None) -> dict[str, Any]:
+    """Returns the fields of a recipe that says what several say; see `tosaic.recipes.combine`."""
     _require_agreement(recipes)
     fields: dict[str, Any] = {
         "name": "+".join(each.name for each in recipes) if name is None else name,
@@ -95,7 +71,7 @@ def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
         fields[field] = said[0] if said else None
     asked = any(each.rgba is not None for each in recipes)
     fields["rgba"] = merged(each.rgba_ports for each in recipes) or (True if asked else None)
-    return Recipe(**fields)
+    return fields
 
 
 def differences(here: Recipe, there: Recipe) -> tuple[Difference, ...]:

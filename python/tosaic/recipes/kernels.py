@@ -34,8 +34,7 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report notes them.
     There is no such file if the model is a `tosaic.Program`, from which torch has no program.
     """
-    from tosaic.executorch import cortex_m_program
-    from tosaic.executorch.cortex_m.program import half_conversion
+    from tosaic.executorch.cortex_m.program import cortex_m_program, half_conversion
     from tosaic.fx.io.extract_io import extract_io_quant
     from tosaic.fx.io.partition_boundary import io_entries
     from tosaic.quantizing.quantized_program import QuantizedProgram
@@ -49,13 +48,13 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
         context.note(f"no program of Cortex-M kernels: {reason}")
         return
     is_ours = isinstance(quantized, QuantizedProgram)
-    if is_ours and quantized._exported is None:
+    if is_ours and not quantized.is_of_exported:
         context.note(
             "no program of Cortex-M kernels: ExecuTorch lowers programs of torch, and the model is a "
             "tosaic.Program. Pass the module, the ExportedProgram or the .pt2 file that it was made from"
         )
         return
-    program = quantized._to_exported(symbolic=False) if is_ours else quantized
+    program = quantized.to_exported(symbolic=False) if is_ours else quantized
     if half_conversion(program) is not None:
         context.note(
             "no program of Cortex-M kernels: ExecuTorch's kernels quantize and dequantize f32 alone, and the "

@@ -22,64 +22,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tosaic import _core
-from tosaic.annotation.config import Precision, QConfig
+from tosaic.annotation.config import QConfig
 from tosaic.annotation.rules import Rule
-from tosaic.annotation.select import Select
 from tosaic.base.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.calibration.accuracy import Tool, tools_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
+from tosaic.recipes.combining import Difference, combined, differences
+from tosaic.recipes.stage import Stage, require_name
+from tosaic.recipes.texts import text_of
+from tosaic.recipes.written import CLASSES, from_json, to_json
 
-__all__ = ["PLACES", "PassChange", "Recipe", "Stage", "text_of"]
-
-Place = Literal["model", "exported", "quantize", "quantized", "lowered"]
-PLACES: tuple[Place, ...] = ("model", "exported", "quantize", "quantized", "lowered")
-"""The places of stages, in the order of the flow."""
-
-_NAME = "a name that is not empty"
-_CONFIGS = ("int8", "uint8", "int16x8")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A function that runs at a place of the export flow.
-
-    Attributes
-    ----------
-    name : str
-        For the report. Two stages of a recipe have different names.
-    at : {"model", "exported", "quantize", "quantized", "lowered"}
-        The function gets, and may return a changed, ``torch.nn.Module`` (``model``), ``ExportedProgram``
-        (``exported``), `Program` at stage ``quantized`` (``quantized``) or `SplitLowered` (``lowered``). At
-        ``quantize`` it takes the place of `tosaic.quantize`: it gets the exported program, and returns a
-        quantized `Program` or the exported program of ``convert_pt2e``. One stage at most is at this place.
-    function : callable
-        ``function(value, context, **options)``. It returns the changed value, or None if there is no change.
-        `context` is an `tosaic.exporting.ExportContext`.
-    options : mapping of str to object
-        Keyword arguments of the function.
-    """
-
-    name: str
-    at: Place
-    function: Callable[..., Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _require_name("Stage", self.name)
-        if self.at not in PLACES:
-            raise refusal("Stage", "at", f"one of {', '.join(PLACES)}", self.at)
-        if not callable(self.function):
-            raise refusal("Stage", "function", "a function of the value and the context", self.function)
-        if not is_mapping(self.options) or not all(isinstance(key, str) for key in self.options):
-            raise refusal("Stage", "options", "keyword arguments by name", self.options)
-        object.__setattr__(self, "options", dict(self.options))
-
-    def run(self, value: Any, context: Any) -> Any:
-        """Calls the function; returns what it returns, or `value` if that is None."""
-        made = self.function(value, context, **self.options)
-        return value if made is None else made
+__all__ = ["Recipe", "combine", "export_recipe"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +100,7 @@ class Recipe:
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_name("Recipe", self.name)
+        require_name("Recipe", self.name)
         if not isinstance(self.summary, str):
             raise self._refusal("summary", "a sentence")
         if self.config is not None and not isinstance(self.config, QConfig):
@@ -255,25 +211,19 @@ class Recipe:
 
     def combine(self, *others: Recipe, name: str | None = None) -> Recipe:
         """Returns a recipe with everything that this one and the others say; see `tosaic.recipes.combine`."""
-        from tosaic.recipes.combining import combine
-
         return combine([self, *others], name=name)
 
-    def diff(self, other: Recipe) -> tuple[Any, ...]:
+    def diff(self, other: Recipe) -> tuple[Difference, ...]:
         """Returns the fields in which two recipes differ, as `tosaic.recipes.Difference`.
 
         The name and the summary do not count.
         """
-        from tosaic.recipes.combining import differences
-
         if not isinstance(other, Recipe):
             raise refusal("diff", "other", "a tosaic.Recipe", other)
         return differences(self, other)
 
     def to_executorch(self) -> Any:
         """Returns the recipe as one of ExecuTorch's; see `tosaic.executorch.export_recipe`."""
-        from tosaic.executorch import export_recipe
-
         return export_recipe(self)
 
     def to_json(self) -> str:
@@ -285,8 +235,6 @@ class Recipe:
             The recipe has a function that no other process can import, such as a lambda, or a value that has
             no form in JSON.
         """
-        from tosaic.recipes.written import to_json
-
         return to_json(self)
 
     @classmethod
@@ -307,9 +255,7 @@ class Recipe:
             The text is no recipe, or names a function that cannot be imported or that only a trusted text may
             name.
         """
-        from tosaic.recipes.written import from_json
-
-        return from_json(text, trust=trust)
+        return from_json(text, cls, trust=trust)
 
     def save(self, path: Any) -> None:
         """Writes the recipe as a JSON file.
@@ -356,50 +302,45 @@ class Recipe:
         return "\n".join(map(one_line, lines))
 
 
-def _require_name(where: str, name: Any) -> None:
-    if not isinstance(name, str) or not name:
-        raise refusal(where, "name", _NAME, name)
+CLASSES["Recipe"] = Recipe
 
 
-def text_of(value: Any) -> str:
-    """Returns a value of a recipe as one line of text."""
-    if isinstance(value, Claimant):
-        changed = "" if not value.rules else f", {len(value.rules)} rules"
-        return repr(value.name) if not changed else f"<Claimant {value.name!r}{changed}>"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(text_of, value))}]"
-    if isinstance(value, QConfig):
-        return _text_of_config(value)
-    if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
-        return str(value.__qualname__)
-    if isinstance(value, Stage):
-        name = getattr(value.function, "__qualname__", type(value.function).__name__)
-        return f"Stage({value.name!r}, {value.at!r}, {name})"
-    return repr(value)
+def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
+    """Returns a recipe that says everything that several recipes say.
+
+    Rules, tools, stages, claimants and changes of passes follow one another in the order of the recipes, and
+    equal entries occur once. What only one recipe says is taken from it.
+
+    Parameters
+    ----------
+    recipes : sequence of Recipe
+    name : str, optional
+        The name of the result. Default: the names of the recipes, joined by ``+``.
+
+    Raises
+    ------
+    InvalidGraph
+        Recipes contradict each other. The message lists all contradictions, with the recipes and values.
+
+    Examples
+    --------
+    >>> from tosaic import recipes
+    >>> both = recipes.combine([recipes.named("neutron"), recipes.named("cortex-m")])
+    >>> both.name, [claimant.name for claimant in both.claimants]
+    ('neutron+cortex-m', ['neutron', 'cortex-m55'])
+    """
+    if not isinstance(recipes, list | tuple) or not recipes:
+        raise refusal("combine", "recipes", "a sequence of recipes", recipes)
+    for each in recipes:
+        if not isinstance(each, Recipe):
+            raise refusal("combine", "recipes", "a sequence of tosaic.Recipe", each)
+    return Recipe(**combined(recipes, name))
 
 
-def _text_of_config(config: QConfig) -> str:
-    """Returns the calls that make a configuration, or its `repr`."""
-    if not config.selections or config.selections[0][0] != Select():
-        return repr(config)
-    (_, first), *others = config.selections
-    text = _text_of_precision(first, {"every_operator": True} if config.every_operator else {})
-    if text is None:
-        return repr(config)
-    for where, precision in others:
-        to = "None" if precision is None else _text_of_precision(precision, {}) or repr(precision)
-        conditions = {name: each for name, each in vars(where).items() if each is not None}
-        text += f".set({', '.join([to, *(f'{name}={each!r}' for name, each in conditions.items())])})"
-    return text
-
-
-def _text_of_precision(precision: Precision | None, options: dict[str, bool]) -> str | None:
-    """Returns the call that makes a precision, or None if no call without other options does."""
-    text = ", ".join(f"{name}={option}" for name, option in options.items())
-    return next(
-        (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)().precision == precision),
-        None,
-    )
+@Verb
+def export_recipe(recipe: Recipe, /) -> Any:
+    """Returns a recipe as one of ExecuTorch's."""
+    raise NotImplementedError
 
 
 def _claimant(value: str | Claimant) -> Claimant:

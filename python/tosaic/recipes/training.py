@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tosaic.base.options import refusal
-from tosaic.recipes.recipe import Stage
+from tosaic.recipes.stage import Stage
 
 __all__ = ["qat", "train_quantized"]
 

@@ -14,7 +14,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation import config, observers, rules, select, specs
@@ -24,9 +24,12 @@ from tosaic.base.quantization import QParams
 from tosaic.calibration import accuracy
 from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.recipes.changes import PassChange
-from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.recipes.stage import Stage
 
-__all__ = ["from_json", "to_json"]
+if TYPE_CHECKING:
+    from tosaic.recipes.recipe import Recipe
+
+__all__ = ["CLASSES", "from_json", "to_json"]
 
 _FORMAT, _VERSION = "tosaic recipe", 1
 _PACKAGES = (
@@ -43,13 +46,14 @@ def _classes() -> dict[str, type[Any]]:
     """Returns the classes of which a recipe consists, by name."""
     modules = (accuracy, config, observers, rules, select, specs)
     named = [getattr(module, name) for module in modules for name in module.__all__]
-    found = [*named, Claimant, ClaimantRule, QParams, PassChange, Stage, Recipe]
+    found = [*named, Claimant, ClaimantRule, QParams, PassChange, Stage]
     return {
         each.__name__: each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)
     }
 
 
-_CLASSES = _classes()
+CLASSES = _classes()
+"""By name; `Recipe` is added where it is defined."""
 
 
 def to_json(recipe: Recipe) -> str:
@@ -58,7 +62,7 @@ def to_json(recipe: Recipe) -> str:
     return json.dumps({"format": _FORMAT, "version": _VERSION, **written}, indent=1, allow_nan=False) + "\n"
 
 
-def from_json(text: str, *, trust: bool = False) -> Recipe:
+def from_json(text: str, kind: type[Recipe], *, trust: bool = False) -> Recipe:
     """See `Recipe.from_json`."""
     try:
         data = parsed_json(text)
@@ -69,7 +73,7 @@ def from_json(text: str, *, trust: bool = False) -> Recipe:
         raise _damaged("the text", f"format '{_FORMAT}', version {_VERSION}", shown(got))
     data = {key: value for key, value in data.items() if key not in ("format", "version")}
     recipe = _read(data, "the recipe", trust)
-    if not isinstance(recipe, Recipe):
+    if not isinstance(recipe, kind):
         raise _damaged("the text", "a recipe", shown(data.get("class")))
     return recipe
 
@@ -89,7 +93,7 @@ def _write(value: Any, where: str) -> Any:
         return {"entries": [[key, _write(each, f"{where}[{key!r}]")] for key, each in value.items()]}
     if value is specs.UNSET:
         return {"class": "Unset"}
-    if type(value).__name__ in _CLASSES and type(value) is _CLASSES[type(value).__name__]:
+    if type(value).__name__ in CLASSES and type(value) is CLASSES[type(value).__name__]:
         return {"class": type(value).__name__, **_fields(value, where)}
     if callable(value):
         return {"function": _name_of(value, where)}
@@ -170,11 +174,11 @@ def _read(data: Any, where: str, trust: bool) -> Any:
     name = data["class"]
     if name == "Unset":
         return specs.UNSET
-    if not isinstance(name, str) or name not in _CLASSES:
-        raise _damaged(where, f"one of {', '.join(sorted(_CLASSES))}", shown(name))
+    if not isinstance(name, str) or name not in CLASSES:
+        raise _damaged(where, f"one of {', '.join(sorted(CLASSES))}", shown(name))
     fields = {key: _read(each, f"{where}.{key}", trust) for key, each in data.items() if key != "class"}
     try:
-        return _CLASSES[name](**fields)
+        return CLASSES[name](**fields)
     except TypeError as error:
         raise _damaged(where, f"the fields of {name}", str(error)) from error
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Shared
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count
+from tosaic.report.parts import Section, table
 
 if TYPE_CHECKING:
     from tosaic.annotation.plan import Change, Group, RuleRecord

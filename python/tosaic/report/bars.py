@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.document import Report
+from tosaic.report.parts import Picture, Section, table
 
 __all__ = ["Bar", "bar_chart", "bars_svg"]
 

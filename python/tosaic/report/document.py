@@ -1,8 +1,8 @@
-"""The classes of a report as data."""
+"""A report as data: `Report`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,72 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tosaic.base.options import checked
 from tosaic.base.visible import one_line, visible
 from tosaic.base.writing import write_text
+from tosaic.report.text import render
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Picture", "Report", "Section", "Table"]
+    from tosaic.report.parts import Section
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text cells. Columns in which every cell is a number are aligned to the right.
-
-    Attributes
-    ----------
-    columns : tuple of str
-    rows : tuple of tuple of str
-    marked : frozenset of int
-        Indices of rows that are highlighted.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    marked: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        """Makes names that come from files visible, so that no output of the table has to."""
-        object.__setattr__(self, "columns", tuple(map(one_line, self.columns)))
-        object.__setattr__(self, "rows", tuple(tuple(map(one_line, row)) for row in self.rows))
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture, which reports as text leave out.
-
-    Attributes
-    ----------
-    svg : str
-    """
-
-    svg: str
-
-    def __post_init__(self) -> None:
-        """See `Table`."""
-        object.__setattr__(self, "svg", visible(self.svg))
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table, text or picture under a heading.
-
-    Attributes
-    ----------
-    title : str
-    body : Table, Picture or str
-    folded : bool
-        The section is a detail: a closed ``<details>`` in HTML, and not part of `Report.text`.
-    """
-
-    title: str
-    body: Table | Picture | str
-    folded: bool = False
-
-    def __post_init__(self) -> None:
-        """See `Table`."""
-        object.__setattr__(self, "title", one_line(self.title))
-        if isinstance(self.body, str):
-            object.__setattr__(self, "body", visible(self.body))
+__all__ = ["Report"]
 
 
 @dataclass(frozen=True)
@@ -109,15 +51,11 @@ class Report:
     @property
     def text(self) -> str:
         """The report as text of one screen, without the folded sections."""
-        from tosaic.report.text import render
-
         return render(self)
 
     @property
     def full_text(self) -> str:
         """The report as text, with the folded sections."""
-        from tosaic.report.text import render
-
         return render(self, folded=True)
 
     @property
@@ -162,8 +100,3 @@ class Report:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text("..." if cycle else self.text)
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], marked: Sequence[int] = ()) -> Table:
-    """Makes a `Table` from sequences."""
-    return Table(tuple(columns), tuple(tuple(row) for row in rows), frozenset(marked))

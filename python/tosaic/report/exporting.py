@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tosaic.exporting.result import ExportResult
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, decibels, memory, time
 from tosaic.report.partition import describe_split
+from tosaic.report.parts import Section, table
 
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
-from tosaic.report.document import Picture, Report, Section, Table
+from tosaic.report.parts import Picture, Section, Table
 from tosaic.report.text import numeric_columns
+
+if TYPE_CHECKING:
+    from tosaic.report.document import Report
 
 __all__ = ["fragment", "page"]
 

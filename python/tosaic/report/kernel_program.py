@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count
+from tosaic.report.parts import Section, table
 
 if TYPE_CHECKING:
     from tosaic.partitions.kernel_plan import KernelNode, KernelProgram

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count
+from tosaic.report.parts import Section, table
 
 if TYPE_CHECKING:
     from tosaic.pte.kernel_names import Kernel, KernelList, KernelVariant

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tosaic.report.bars import Bar, bars_svg
-from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory
+from tosaic.report.parts import Picture, Section, table
 
 if TYPE_CHECKING:
     from tosaic.lowering.layout import Demand, Layout

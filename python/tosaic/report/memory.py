@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory
+from tosaic.report.parts import Picture, Section, table
 
 if TYPE_CHECKING:
-    from tosaic.memory.plan import MemoryBuffer, MemoryComparison, MemoryPlan
+    from tosaic.memory.buffers import MemoryBuffer
+    from tosaic.memory.plan import MemoryComparison, MemoryPlan
     from tosaic.pte.file import PteFile
 
 __all__ = ["arena_svg", "describe_memory_comparison", "describe_memory_plan", "describe_pte_memory"]

@@ -6,8 +6,8 @@ import math
 
 from tosaic.program.comparison import Comparison
 from tosaic.report.bars import Bar, bars_svg
-from tosaic.report.document import Picture, Section
 from tosaic.report.numbers import decibels
+from tosaic.report.parts import Picture, Section
 
 __all__ = ["error_sections"]
 

@@ -1,17 +1,54 @@
-"""Makes the generated text about operators: ``docs/reference/operators.md``."""
+"""Reports of the operator table, and the generated page of docs about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tosaic.lowering.support import DTYPES, Cell, Mode, cells_of
+from tosaic.lowering.support import COLUMNS, DTYPES, Cell, Mode, cells_of, support_of
+from tosaic.report.document import Report
+from tosaic.report.numbers import count
+from tosaic.report.parts import Section, table
 from tosaic.report.text import render_markdown_table
 
 if TYPE_CHECKING:
     from tosaic import _core
 
-__all__ = ["operators_document"]
+__all__ = ["describe_ops", "operators_document"]
+
+
+def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
+    """Makes a report of the operator table, with the dtypes that run and that lower to each profile."""
+    rows = []
+    data = []
+    for op in ops:
+        support = support_of(op)
+        attributes = ", ".join(f"{name}={value!r}" for name, value in op.attributes.items())
+        rows.append(
+            (
+                op.name,
+                op.operands,
+                str(op.results) if op.results >= 0 else "*",
+                ", ".join(op.traits),
+                attributes,
+                *(" ".join(support[column]) for column in COLUMNS),
+            )
+        )
+        data.append(
+            {
+                "name": op.name,
+                "section": "tosa" if op.is_tosa else "canonical",
+                "operands": op.operands,
+                "results": op.results,
+                "traits": list(op.traits),
+                "int16_units": op.int16_units,
+                "attributes": op.attributes,
+                "support": [asdict(cell) for cell in cells_of(op)],
+            }
+        )
+    section = Section("", table(("operator", "operands", "results", "traits", "attributes", *COLUMNS), rows))
+    return Report(count(len(rows), "operator"), sections=(section,), data={"operators": data})
 
 
 def operators_document(ops: Iterable[_core.OpInfo]) -> str:

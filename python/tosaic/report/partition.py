@@ -9,8 +9,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tosaic.partitions.plan import HOST, Border, NodePlace, PartitionPlan, QuantizationPlace
-from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory
+from tosaic.report.parts import Picture, Section, table
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered

@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tosaic.report.bars import Bar, bars_svg
-from tosaic.report.document import Picture, Report, Section, Table, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory, time
+from tosaic.report.parts import Picture, Section, Table, table
 from tosaic.report.text import GAP, WIDTH
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory
+from tosaic.report.parts import Section, table
 
 if TYPE_CHECKING:
     from tosaic.base.quantization import QParams

@@ -12,8 +12,9 @@ import numpy as np
 from tosaic.base.defaults import INTEGER_TARGET
 from tosaic.quantizing.explanation import explain_quantization
 from tosaic.report.annotation import narrow_sections
-from tosaic.report.document import Report, Section, Table, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import count, decibels, memory, time
+from tosaic.report.parts import Section, Table, table
 
 if TYPE_CHECKING:
     from tosaic import _core

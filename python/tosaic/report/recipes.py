@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from tosaic.base.options import shown
 from tosaic.recipes import Recipe
-from tosaic.report.document import Report, Section, table
+from tosaic.report.document import Report
+from tosaic.report.parts import Section, table
 
 __all__ = ["describe_differences", "describe_recipe", "describe_recipes"]
 
@@ -51,6 +52,6 @@ def describe_differences(here: Recipe, there: Recipe) -> Report:
 
 
 def _value(value: object) -> str:
-    from tosaic.recipes.recipe import text_of
+    from tosaic.recipes.texts import text_of
 
     return "-" if value is None else text_of(value)

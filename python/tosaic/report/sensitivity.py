@@ -5,8 +5,9 @@ from __future__ import annotations
 from tosaic.quantizing.sensitivities import Mix, Sensitivity
 from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.curve import Line, curve_svg
-from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.document import Report
 from tosaic.report.numbers import decibels
+from tosaic.report.parts import Picture, Section, table
 
 __all__ = ["curve_of", "describe_sensitivity"]
 

@@ -6,8 +6,12 @@ import re
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from tosaic.report.document import Picture, Report, Table
+from tosaic.report.parts import Picture, Table
+
+if TYPE_CHECKING:
+    from tosaic.report.document import Report
 
 __all__ = ["GAP", "WIDTH", "numeric_columns", "render", "render_markdown_table", "render_table"]
 

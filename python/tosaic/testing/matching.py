@@ -11,7 +11,7 @@ from tosaic.base.options import checked
 if TYPE_CHECKING:
     from tosaic.lowering.lowered import Lowered
     from tosaic.program.comparison import Comparison
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 __all__ = ["MismatchError", "assert_lowers", "assert_matches"]
 

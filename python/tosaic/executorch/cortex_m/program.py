@@ -72,7 +72,7 @@ def cortex_m_program(
         names = ", ".join(each.name for each in asked)
         raise refusal(_WHERE, "claimants", "one Cortex-M, such as 'cortex-m55', among the claimants", names)
     is_ours = isinstance(quantized, QuantizedProgram)
-    program = quantized._to_exported(symbolic=False) if is_ours else quantized
+    program = quantized.to_exported(symbolic=False) if is_ours else quantized
     if not is_exported_program(program):
         raise refusal(
             _WHERE, "quantized", "a QuantizedProgram or a torch.export.ExportedProgram", shown(quantized)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from tosaic import _core
@@ -23,7 +22,7 @@ from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
 
-__all__ = ["extract_io_quant", "with_graph"]
+__all__ = ["extract_io_quant"]
 
 P = TypeVar("P")
 _WHERE = "extract_io_quant"
@@ -167,7 +166,10 @@ def _of_program(
             qparams = each if isinstance(each, QParams) else known[side][i][0][0]
             quants[side].append(PortQuant(position, port.path, port.value.name, qparams))
     io = IoQuant(tuple(quants["inputs"]), tuple(quants["outputs"]), method)
-    return (_changed_in_place(program, changed) if in_place else with_graph(program, changed)), io
+    if in_place:
+        program.set_graph(changed)
+        return program, io
+    return program.with_graph(changed), io
 
 
 _SAME = "a new value that is quantized with the same qparams, since the program writes this input"
@@ -179,20 +181,3 @@ def _require_unwritten(graph: _core.Graph, index: int, asked: Asked) -> None:
         raise mismatch(
             _WHERE, "inputs", path, asked, "an input that the program does not write", "a new value"
         )
-
-
-def with_graph(program: Program, graph: _core.Graph) -> Program:
-    """Returns a program with another graph of the same signature."""
-    made = Program(graph, program.signature, diagnostics=program.diagnostics)
-    made._overrides = program._overrides
-    made._verify = program._verify
-    return made
-
-
-def _changed_in_place(program: Program, graph: _core.Graph) -> Program:
-    program._graph = graph
-    for kind in type(program).__mro__:
-        for name, attribute in vars(kind).items():
-            if isinstance(attribute, cached_property):  # computed from the old graph
-                program.__dict__.pop(name, None)
-    return program

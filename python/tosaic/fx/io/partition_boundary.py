@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.dtypes import WITH_INTEGER_FORM
-from tosaic.fx.io.extract_io import extract_io_quant, with_graph
+from tosaic.fx.io.extract_io import extract_io_quant
 from tosaic.ports.boundary_orders import boundary_orders
 from tosaic.ports.ports import Port
 from tosaic.program.program import Program
@@ -32,7 +32,7 @@ def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any
     graph = _core.with_boundary_orders(
         program.graph, input_orders=declared["inputs"], output_orders=declared["outputs"]
     )
-    return program if graph is program.graph else with_graph(program, graph)
+    return program if graph is program.graph else program.with_graph(graph)
 
 
 def io_entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:

@@ -28,6 +28,7 @@ from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.graph import call_graph, check_model
+from tosaic.fx.quantizer.held_annotations import KEY, restored_on_error, snapshot
 from tosaic.fx.quantizer.modes import switch_modes_in_training
 from tosaic.fx.quantizer.own_tensors import on_own_tensors
 from tosaic.fx.quantizer.quantizers import (
@@ -39,7 +40,7 @@ from tosaic.fx.quantizer.quantizers import (
     plan_of,
     state_without,
 )
-from tosaic.fx.quantizer.read import KEY, Annotations, read, restored_on_error, snapshot
+from tosaic.fx.quantizer.read import Annotations, read
 from tosaic.fx.quantizer.write import write
 
 __all__ = ["ComposedQuantizer", "NodeConflict", "Policy"]

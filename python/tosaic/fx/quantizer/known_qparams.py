@@ -28,12 +28,12 @@ from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.fx.quantizer.functional_parts import with_functional_parts
 from tosaic.fx.quantizer.graph import bodies_of
+from tosaic.fx.quantizer.held_annotations import KEY
 from tosaic.fx.quantizer.inlined_wrappers import with_inlined_wrappers
 from tosaic.fx.quantizer.moved_weights import moved_back, qparams_before, with_moves
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.quantizer.places import Place, Places, Read, another_program
 from tosaic.fx.quantizer.quantizer import pass_by_position
-from tosaic.fx.quantizer.read import KEY
 from tosaic.fx.quantizer.separated_writes import refuse_separated_writes
 from tosaic.fx.quantizer.state_writes import (
     refuse_writes_to_states,
@@ -363,7 +363,7 @@ class _Weights:
     def __init__(self, model: GraphModule) -> None:
         self._model = model
         self._values: dict[Node, torch.Tensor | None] = {}
-        self._buffers: dict[Node, list[Node]] = {}
+        self._made: dict[Node, list[Node]] = {}
         self._replaced: dict[tuple[Node, Node], Node] = {}
         self._readers: dict[str, int] = {}
         for node in model.graph.nodes:
@@ -395,11 +395,11 @@ class _Weights:
 
     def _buffer(self, node: Node, wanted: torch.Tensor) -> Node:
         """Returns a node right after another one that has the wanted elements in place of its own."""
-        made = self._buffers.setdefault(node, [])
+        made = self._made.setdefault(node, [])
         for each in made:
             if torch.equal(_attribute(self._model, str(each.target)), wanted):
                 return each
-        name = f"_tosaic_weight_{sum(map(len, self._buffers.values()))}"
+        name = f"_tosaic_weight_{sum(map(len, self._made.values()))}"
         self._model.register_buffer(name, wanted)
         with self._model.graph.inserting_after(node):
             found = self._model.graph.get_attr(name)

@@ -27,7 +27,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torchao.quantization.pt2e import ObserverBase
 
-from tosaic.fx.quantizer.read import KEY, read
+from tosaic.fx.quantizer.held_annotations import KEY
+from tosaic.fx.quantizer.read import read
 from tosaic.fx.quantizer.trained_norms import FusedNorm, fuse_norms, unused_name
 from tosaic.fx.quantizer.write import makes_fake_quants
 from tosaic.fx.training_calls import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
 from tosaic.base.options import refusal, shown
-from tosaic.base.services import service
+from tosaic.base.verbs import Verb
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.quantizer.addends import link_addends, separate_addends
 from tosaic.fx.quantizer.averages import separate_averages
@@ -46,13 +46,14 @@ from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.functional_parts import with_functional_parts
 from tosaic.fx.quantizer.functions import function_of_reader
 from tosaic.fx.quantizer.graph import bodies_of, call_graph, check_model
+from tosaic.fx.quantizer.held_annotations import KEY, restored_on_error
 from tosaic.fx.quantizer.inlined_wrappers import with_inlined_wrappers
 from tosaic.fx.quantizer.joined_observers import JoinedScales
 from tosaic.fx.quantizer.modes import switch_modes
 from tosaic.fx.quantizer.module_graph import import_module
 from tosaic.fx.quantizer.observers import TosaicHistogramObserver, name_masks
 from tosaic.fx.quantizer.quantizers import plan_of, state_without
-from tosaic.fx.quantizer.read import KEY, Annotations, read, restored_on_error
+from tosaic.fx.quantizer.read import Annotations, read
 from tosaic.fx.quantizer.read_ranges import bound_hiding_constants, is_bounded_above, observe_read_ranges
 from tosaic.fx.quantizer.scaled_observers import ScaledObservers
 from tosaic.fx.quantizer.separated_writes import refuse_separated_writes
@@ -235,7 +236,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for each in precisions
         ]
         left, joined, scaled = _core.plan_specs(
-            plan._core,
+            plan.core,
             graph,
             values,
             chosen,
@@ -250,12 +251,12 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         take_addends = note_crowded_sums if for_arm or self.config.every_operator else free_crowded_addends
         take_addends(plan, lambda name: elements_of(model, nodes[name]))
         left_float = {name: reason for name, reason, _ in left}
-        rules = [rule for rule, _, _ in plan._core.rules]
+        rules = [rule for rule, _, _ in plan.core.rules]
         not_grouped = {
             slot.user: rules[rule]
             for name in nodes
             if name not in taken
-            for slot, _, rule in plan._core.entries(name)
+            for slot, _, rule in plan.core.entries(name)
             if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
         observers = {} if self.qat else _chosen_observers(plan, nodes, for_arm)
@@ -263,11 +264,11 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         if not for_arm:
             _scale_observers(plan, scaled, observers)
         writer = SpecWriter(nodes, self.qat, observer=MinMax())
-        _write(plan._core, nodes, taken, observers, writer, self._biases(model, plan, nodes, taken))
+        _write(plan.core, nodes, taken, observers, writer, self._biases(model, plan, nodes, taken))
         if for_arm:
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
-                    note_for_arm(node, plan._core.has_annotation(name))
+                    note_for_arm(node, plan.core.has_annotation(name))
         refuse_separated_writes(model)
         left_float |= dict.fromkeys(_writing_states(nodes.values()), _IN_PLACE)
         left_float |= {call.name: _COMPLEX for call in plan.graph if call.dtype.startswith("complex")}
@@ -305,7 +306,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         calls.update(separate_addends(model, calls))
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
-        decomposed: GraphModule = service("decompositions of Arm")(model, calls, spec)
+        decomposed = decompose_for_arm(model, calls, spec)
         write_to_states(decomposed)
         bound_hiding_constants(decomposed)
         return check_model(decomposed, "Quantizer")
@@ -549,3 +550,9 @@ def _write(
             else:
                 output = found
         node.meta[KEY] = QuantizationAnnotation(input_qspec_map=edges, output_qspec=output, _annotated=True)
+
+
+@Verb
+def decompose_for_arm(model: GraphModule, calls: Collection[str], spec: str, /) -> GraphModule:
+    """Returns the graph after the passes that Arm's quantizers run before they annotate."""
+    raise NotImplementedError

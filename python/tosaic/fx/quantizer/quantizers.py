@@ -11,7 +11,8 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import Output, Plan, Rule
 from tosaic.base.options import refusal
-from tosaic.fx.quantizer.read import Annotations, SpecReader, annotation_of
+from tosaic.fx.quantizer.held_annotations import annotation_of
+from tosaic.fx.quantizer.read import Annotations, SpecReader
 from tosaic.fx.quantizer.write import Refused
 from tosaic.torch_operators.origins import Where
 

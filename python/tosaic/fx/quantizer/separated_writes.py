@@ -14,8 +14,8 @@ from __future__ import annotations
 from torch.fx import GraphModule, Node
 
 from tosaic import _core
+from tosaic.fx.quantizer.held_annotations import annotation_of
 from tosaic.fx.quantizer.memory import Roots, is_in_place, written_arguments
-from tosaic.fx.quantizer.read import annotation_of
 from tosaic.torch_operators.origins import Where
 
 __all__ = ["refuse_separated_writes"]

@@ -24,7 +24,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, SharedQuantizationSpec
 
-from tosaic.fx.quantizer.read import KEY
+from tosaic.fx.quantizer.held_annotations import KEY
 from tosaic.fx.quantizer.state_writes import value_of
 
 __all__ = [

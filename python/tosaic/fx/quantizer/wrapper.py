@@ -28,6 +28,7 @@ from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.graph import bodies_of, call_graph, check_model
+from tosaic.fx.quantizer.held_annotations import restored_on_error, snapshot
 from tosaic.fx.quantizer.modes import switch_modes_in_training
 from tosaic.fx.quantizer.own_tensors import on_own_tensors
 from tosaic.fx.quantizer.quantizers import (
@@ -40,7 +41,7 @@ from tosaic.fx.quantizer.quantizers import (
     plan_of,
     state_without,
 )
-from tosaic.fx.quantizer.read import read, restored_on_error, snapshot
+from tosaic.fx.quantizer.read import read
 from tosaic.fx.quantizer.write import Refused, write
 
 __all__ = ["WrappedQuantizer"]

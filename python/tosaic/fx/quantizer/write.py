@@ -19,7 +19,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -57,9 +57,12 @@ from tosaic.annotation import (
     Spec,
 )
 from tosaic.fx.quantizer.constructors import constructor_of
+from tosaic.fx.quantizer.held_annotations import KEY, annotation_of
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
-from tosaic.fx.quantizer.read import KEY, Annotations, annotation_of
 from tosaic.torch_operators.origins import Where
+
+if TYPE_CHECKING:
+    from tosaic.fx.quantizer.read import Annotations
 
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "note_for_arm", "rebuild", "write"]
 

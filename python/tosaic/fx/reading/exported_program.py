@@ -79,7 +79,7 @@ class _Program(ProgramReader):
     def __init__(self, ep: Any, method: str, operators: Mapping[str, ForeignOp]) -> None:
         diagnostics = Diagnostics()
         self.ep = ep
-        self._state, self._constants = ep.state_dict, ep.constants
+        self._state, self._lifted = ep.state_dict, ep.constants
         self.shared = Shared(
             Weights(diagnostics),
             Sizes(),
@@ -106,7 +106,7 @@ class _Program(ProgramReader):
         }
 
     def _tensor_of(self, target: str) -> Any:
-        return self._state[target] if target in self._state else self._constants.get(target)
+        return self._state[target] if target in self._state else self._lifted.get(target)
 
     def region_of(self, target: str) -> Region | None:
         """See `ProgramReader`."""

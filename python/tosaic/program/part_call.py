@@ -6,12 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic.base.arrays import in_memory_order
-from tosaic.profiling.record import profiled_calls
+from tosaic.program.recording import profiled_calls
 
 if TYPE_CHECKING:
-    from tosaic.lowering.lowered import Lowered
-    from tosaic.program.prepared import Prepared
-    from tosaic.program.program import Program
+    from tosaic.program.prepared import Preparable, Prepared
 
 __all__ = ["PartCall"]
 
@@ -23,12 +21,12 @@ class PartCall:
     ----------
     name : str
         The name of the group.
-    part : Lowered or Program
+    part : Program or Lowered
     on : str
         What computes the part, as in `Program.prepare`.
     """
 
-    def __init__(self, name: str, part: Lowered | Program, on: str = "tosaic") -> None:
+    def __init__(self, name: str, part: Preparable, on: str = "tosaic") -> None:
         self.name = name
         self.part = part
         self.on = on
@@ -47,7 +45,7 @@ class PartCall:
         if calls is None:
             results = self._prepared.run_arrays(given)
         else:
-            results, call = self._prepared._profiled(given, self.name)
+            results, call = self._prepared.recorded(given, self.name)
             calls.append(call)
         return results[0] if len(results) == 1 else results
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median_low
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -16,85 +13,25 @@ from tosaic import _core
 from tosaic.profiling.peak import machine_peak
 from tosaic.profiling.profile import Profile, ProfileRun
 from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
+from tosaic.program.part_call import PartCall
 
 if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
+    from tosaic.program.recording import Call
 
-__all__ = ["Call", "profile_session", "profiled_calls"]
+__all__ = ["profile_prepared"]
 
-_of_thread = threading.local()
-
-
-@dataclass
-class Call:
-    """A recorded run of a prepared program, with the runs of groups that it called.
-
-    Attributes
-    ----------
-    prepared : Prepared
-    name : str
-        The name of the group whose part the session runs; empty for the program itself.
-    begin, end : int
-        Readings of ``perf_counter_ns``, around the call of the session.
-    nanoseconds : int
-        The time of the run by the clock of its events.
-    recording : tuple of int
-        Nanoseconds that recording took before and behind the call of the session.
-    events : numpy.ndarray
-        As `ProfileRun.events`, with the keys of ``Session.profiled_steps``.
-    inner : list of Call
-        In the order in which they ended.
-    """
-
-    prepared: Prepared
-    name: str
-    begin: int = 0
-    end: int = 0
-    nanoseconds: int = 0
-    recording: tuple[int, int] = (0, 0)
-    events: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    inner: list[Call] = field(default_factory=list)
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """The steps that the events refer to."""
-        return self.prepared.session.profiled_steps
-
-
-def profiled_calls() -> list[Call] | None:
-    """Returns the list of calls of the run that this thread profiles; None if it profiles none."""
-    return getattr(_of_thread, "calls", None)
-
-
-def profile_session(prepared: Prepared, arrays: Sequence[Any], name: str) -> tuple[list[Any], Call]:
-    """Runs the session of a program; returns its outputs, and the record of the run."""
-    entered = perf_counter_ns()
-    call = Call(prepared, name)
-    session = prepared.session
-    with _collecting(call.inner):
-        call.begin = perf_counter_ns()
-        found = session.profile(arrays)
-        call.end = perf_counter_ns()
-    call.events, call.nanoseconds = found["events"], found["nanoseconds"]
-    outputs = list(found["outputs"])
-    call.recording = (call.begin - entered, perf_counter_ns() - call.end)
-    return outputs, call
-
-
-@contextmanager
-def _collecting(calls: list[Call]) -> Iterator[None]:
-    before = profiled_calls()
-    _of_thread.calls = calls
-    try:
-        yield
-    finally:
-        _of_thread.calls = before
+_Compute = Callable[[list[Any]], list[Any]]
 
 
 def profile_prepared(
-    prepared: Prepared, args: tuple[Any, ...], kwargs: dict[str, Any], *, runs: int, warmup: int
+    prepared: Prepared, run: Callable[[_Compute, bool], Any], *, runs: int, warmup: int
 ) -> Profile:
-    """Makes the profile of a program; see `Prepared.profile`."""
+    """Makes the profile of a program; see `Prepared.profile`.
+
+    `run` runs the program once with a function of the flat arrays. Its second argument is True for the last
+    run.
+    """
     session = prepared.session
     states = {name: session.state(name) for name in (port.path or port.name for port in prepared.states)}
     recorded: list[tuple[int, int, Call]] = []
@@ -105,7 +42,7 @@ def profile_prepared(
             session.set_state(name, value)
         is_last = number == warmup + runs - 1
         begin = perf_counter_ns()
-        result, call = _run(prepared, args, kwargs, is_last=is_last)
+        result, call = _recorded(prepared, run, is_last=is_last)
         end = perf_counter_ns()
         if number >= warmup:
             recorded.append((begin, end, call))
@@ -126,19 +63,16 @@ def profile_prepared(
     )
 
 
-def _run(
-    prepared: Prepared, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_last: bool
-) -> tuple[Any, Call]:
-    """Runs the program once. Only the last run writes the caller's arrays, which earlier runs read."""
+def _recorded(prepared: Prepared, run: Callable[[_Compute, bool], Any], *, is_last: bool) -> tuple[Any, Call]:
+    """Runs the program once; returns its result, and the record of the run."""
     recorded: list[Call] = []
 
     def compute(arrays: list[Any]) -> list[Any]:
-        results, call = prepared._profiled(arrays)
+        results, call = prepared.recorded(arrays)
         recorded.append(call)
         return results
 
-    result = prepared._run(args, kwargs, compute, write_back=prepared.write_back and is_last)
-    return result, recorded[0]
+    return run(compute, is_last), recorded[0]
 
 
 class _Tree:
@@ -186,11 +120,9 @@ class _Tree:
 
 def _functions_of(prepared: Prepared) -> dict[str, str]:
     """Returns what to call functions, by the name of the node or its operator."""
-    from tosaic.partitions.part_call import PartCall
-
-    own = prepared.source._overrides.own
+    own = prepared.source.overrides.own
     groups = {name: "group" for name, function in own.items() if isinstance(function, PartCall)}
-    is_elsewhere = prepared.on != "tosaic" and prepared._models.whole_graph
+    is_elsewhere = prepared.on != "tosaic" and prepared.has_whole_model
     return {**groups, **dict.fromkeys(prepared.models, prepared.on if is_elsewhere else "model")}
 
 

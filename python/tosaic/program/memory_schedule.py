@@ -20,7 +20,7 @@ from tosaic import _core
 from tosaic.base.dim_order import is_same_order
 from tosaic.base.dtypes import BITS, bytes_of, is_float
 from tosaic.base.operator_facts import elementwise_operators
-from tosaic.memory.plan import CALLER, CONSTANTS
+from tosaic.memory.buffers import CALLER, CONSTANTS
 from tosaic.memory.plan_options import PlanOptions
 from tosaic.memory.planner import plan_schedule
 from tosaic.memory.schedule import HOST, Internal, Schedule, Step, Value
@@ -30,36 +30,47 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.prepared import Preparable
 
-__all__ = ["schedule_of"]
+__all__ = ["schedule_as_group", "schedule_of"]
 
 _ALIGNMENT = 64
 """The alignment of tensors inside scratch."""
 
 
-def schedule_of(program: Preparable, *, alignment: int) -> Schedule:
-    """Returns the schedule of a program, a lowered program or a split program.
+def schedule_of(program: Preparable, parts: Mapping[str, Any], *, alignment: int) -> Schedule:
+    """Returns the schedule of a program that runs on the host, node by node.
 
     Parameters
     ----------
-    program : Program, Lowered or SplitLowered
+    program : Program or SplitLowered
+    parts : mapping of str to Program or Lowered
+        The parts of a split program, by the name of the group that calls them.
     alignment : int
         A slice is a view of its operand if it begins at a multiple of this many bytes.
     """
-    from tosaic.lowering.lowered import Lowered
-    from tosaic.partitions.split_lowered import SplitLowered
-
-    if isinstance(program, Lowered):
-        return _of_lowered(program)
-    parts: Mapping[str, Any] = {}
-    if isinstance(program, SplitLowered):
-        parts = {
-            group.name: part for group, part in zip(program.partitions.groups, program.parts, strict=True)
-        }
     graph = program.graph
     if graph.stage == "quantized":
         graph = _core.unfold_qdq(graph, keep_integers=True)
     host = _Host(graph, parts, alignment)
     return host.schedule(program.inputs, program.outputs)
+
+
+def schedule_as_group(lowered: Preparable) -> Schedule:
+    """Returns the schedule of a lowered program: conversions of the caller's arrays around one group."""
+    name = lowered.graph.name
+    steps = _Steps(name, {})
+    inputs = [steps.input_of(port) for port in lowered.inputs]
+    states = [
+        steps.held(port.name, port.dtype, port.shape, _order(port), kind="state", path=port.path)
+        for port in lowered.states
+    ]
+    results = steps.group(name, lowered, inputs, states)
+    by_path = {port.path: held for port, held in zip(lowered.inputs, inputs, strict=True)}
+    for port, made in zip(lowered.outputs, results, strict=True):
+        out = steps.converted(made, port.dtype, "caller")
+        if port.kind == "mutation" and port.path in by_path:
+            steps.made.new_values.append((by_path[port.path].value, out.value))
+        steps.made.outputs.append((port.path, out.value))
+    return steps.made
 
 
 @dataclass(frozen=True)
@@ -174,25 +185,6 @@ def _inside(graph: _core.Graph, parts: Mapping[str, Any]) -> tuple[int, tuple[In
         for each in plan.buffers
         if each.arena not in (CALLER, CONSTANTS)
     )
-
-
-def _of_lowered(lowered: Any) -> Schedule:
-    """The caller's arrays, conversions, and the graph as one group."""
-    name = lowered.graph.name
-    steps = _Steps(name, {})
-    inputs = [steps.input_of(port) for port in lowered.inputs]
-    states = [
-        steps.held(port.name, port.dtype, port.shape, _order(port), kind="state", path=port.path)
-        for port in lowered.states
-    ]
-    results = steps.group(name, lowered, inputs, states)
-    by_path = {port.path: held for port, held in zip(lowered.inputs, inputs, strict=True)}
-    for port, made in zip(lowered.outputs, results, strict=True):
-        out = steps.converted(made, port.dtype, "caller")
-        if port.kind == "mutation" and port.path in by_path:
-            steps.made.new_values.append((by_path[port.path].value, out.value))
-        steps.made.outputs.append((port.path, out.value))
-    return steps.made
 
 
 class _Host(_Steps):

@@ -1,0 +1,48 @@
+"""Verbs: functions that a method calls, and that import the class of the method.
+
+::
+
+    Lowered.save ── calls ──▶ verb save_pte ◀── binds ── tosaic.verbs ── imports ──▶ tosaic.pte.save
+         ▲                                                                                 │
+         └─────────────────────────────────── imports ─────────────────────────────────────┘
+
+A class whose objects a higher folder prints, writes or compares cannot import that folder. It declares a verb
+and calls it. The module `tosaic.verbs`, which is above all folders, says which function the verb is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar
+
+__all__ = ["BINDINGS", "Verb"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+BINDINGS: dict[str, Callable[[], None]] = {}
+"""By name of the verb, the function that binds it. `tosaic.verbs` fills the table."""
+
+
+class Verb(Generic[_P, _R]):
+    """A function of a higher folder, bound when it is first called.
+
+    It decorates its declaration: a function without a body, which has the name, the parameters and the type
+    of the result.
+    """
+
+    def __init__(self, declaration: Callable[_P, _R]) -> None:
+        self.name = declaration.__name__
+        self.__doc__ = declaration.__doc__
+        self._function: Callable[_P, _R] | None = None
+
+    def bind(self, function: Callable[_P, _R]) -> None:
+        """Says which function the verb is."""
+        self._function = function
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Calls the function."""
+        if self._function is None:
+            BINDINGS[self.name]()
+        assert self._function is not None, self.name
+        return self._function(*args, **kwargs)

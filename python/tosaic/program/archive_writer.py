@@ -1,0 +1,52 @@
+"""Saves a program as one file, which `tosaic.program.archive` describes and loads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic.base.writing import whole_file
+from tosaic.ports.signature_json import signature_to_json
+from tosaic.program.constants_in_text import constants_in_text_order, plain_array
+
+if TYPE_CHECKING:
+    from tosaic.program.program import Program
+
+__all__ = ["FORMAT", "GRAPH", "MANIFEST", "VERSION", "save"]
+
+FORMAT = "tosaic program"
+VERSION = 1
+MANIFEST = "manifest.json"
+GRAPH = "graph.txt"
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # time stamp of all members, so that the bytes do not depend on the time
+_write_array: Any = np.lib.format.write_array
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Writes `program`; see `tosaic.Program.save`."""
+    weights: list[dict[str, Any]] = []
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for key, constant in constants_in_text_order(program.graph):
+            name, dtype, shape, occurrence = key
+            member = f"weights/{len(weights)}.npy"
+            weights.append(
+                {"name": name, "dtype": dtype, "shape": shape, "occurrence": occurrence, "file": member}
+            )
+            buffer = io.BytesIO()
+            _write_array(buffer, plain_array(constant.array), version=(1, 0), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(member, _MOMENT), buffer.getbuffer())
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "signature": signature_to_json(program.signature),
+            "weights": weights,
+        }
+        if program.module_types:
+            manifest["module_types"] = program.module_types
+        archive.writestr(zipfile.ZipInfo(GRAPH, _MOMENT), program.graph.text())
+        archive.writestr(zipfile.ZipInfo(MANIFEST, _MOMENT), json.dumps(manifest, indent=1))
