@@ -470,6 +470,8 @@ def test_bind_is_refused_for_a_program_without_symbolic_dimensions(dynamic, tmp_
     lowered = tosaic.lower(program)
     program.save(tmp_path / "program")
     lowered.save(tmp_path / "program.tosa")
+    split = tosaic.lower(program, unsupported="split", claimants=["TOSA-1.0+FP"])
+    split.save(tmp_path / "program.pte")
     nothing = (
         r"'bind' has nothing to bind: expected a torch.export.ExportedProgram or a .pt2 file.*got {}\. Give"
     )
@@ -477,6 +479,8 @@ def test_bind_is_refused_for_a_program_without_symbolic_dimensions(dynamic, tmp_
         (program, "Program"),
         (lowered, "Lowered"),
         (program.graph, "Graph"),
+        (split, "SplitLowered"),
+        (tosaic.load_pte(tmp_path / "program.pte"), "PteFile"),
         (str(tmp_path / "program"), ".*program"),
         (tmp_path / "program.tosa", "PosixPath"),
     ):
