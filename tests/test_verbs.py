@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import tosaic
+from tosaic.base.bindings import BINDINGS
 from tosaic.base.reportable import Reportable
-from tosaic.base.verbs import BINDINGS, Verb
+from tosaic.base.verbs import Verb
 from tosaic.report.registry import DESCRIPTIONS
 
 PACKAGE = Path(tosaic.__file__).parent

@@ -7,11 +7,13 @@ runs).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tosaic import verbs  # noqa: F401 - binds what methods of classes call
 
+TYPE_CHECKING = False  # that of `typing`, which takes longer to load than the rest
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from tosaic._core import (
         Constant,
         Error,

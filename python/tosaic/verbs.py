@@ -6,7 +6,7 @@ called for the first time.
 
 from __future__ import annotations
 
-from tosaic.base.verbs import BINDINGS
+from tosaic.base.bindings import BINDINGS
 
 __all__: list[str] = []
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
-__all__ = ["BINDINGS", "Verb"]
+from tosaic.base.bindings import BINDINGS
+
+__all__ = ["Verb"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-BINDINGS: dict[str, Callable[[], None]] = {}
-"""By name of the verb, the function that binds it. `tosaic.verbs` fills the table."""
 
 
 class Verb(Generic[_P, _R]):

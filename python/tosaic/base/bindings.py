@@ -1,0 +1,10 @@
+"""The table of functions that bind verbs; see `tosaic.base.verbs`. `import tosaic` loads and fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["BINDINGS"]
+
+BINDINGS: dict[str, Callable[[], None]] = {}
+"""By name of the verb, the function that binds it."""
