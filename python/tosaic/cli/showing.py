@@ -13,7 +13,7 @@ from tosaic.cli.output import say
 if TYPE_CHECKING:
     from tosaic.profiling.lowering import LoweringProfile
     from tosaic.profiling.profile import Profile
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 __all__ = ["check_profile", "output_path", "show", "show_with_profile"]
 
