@@ -601,7 +601,7 @@ UPWARD = {
     ("tosaic.partitions.split_lowered", "tosaic.pte.save"),
     ("tosaic.profiling.record", "tosaic.partitions.part_call"),
     ("tosaic.program.mutated_inputs", "tosaic.fx.running.written"),
-    ("tosaic.program.prepared", "tosaic.devices.vgf_graph"),
+    ("tosaic.program.prepared", "tosaic.devices.engines"),
     ("tosaic.program.prepared", "tosaic.partitions.memory_of_program"),
     ("tosaic.program.prepared", "tosaic.profiling.profile"),
     ("tosaic.program.prepared", "tosaic.profiling.record"),

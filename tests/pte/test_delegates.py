@@ -22,7 +22,7 @@ from tosaic import _core  # noqa: E402
 from tosaic.cli import main  # noqa: E402
 from tosaic.devices import vgf_graph  # noqa: E402
 from tosaic.devices.vela_stream import unpack_vela  # noqa: E402
-from tosaic.pte.delegate_calls import TensorForm, VgfCall  # noqa: E402
+from tosaic.pte.delegate_calls import EngineCall, TensorForm  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.payloads import Place  # noqa: E402
 
@@ -316,9 +316,9 @@ def test_the_bits_of_a_vgf_payload_are_not_taken_for_another_dtype(
 ) -> None:
     """A format of several components says nothing of a dtype, so the array that Vulkan writes is checked."""
     form = TensorForm(declared, (2, 2), (0, 1))
-    call = VgfCall(b"", (), (form,), Place("forward", 0, "VgfBackend"))
+    written_file = _Written(np.ones((2, 2), written))
+    call = EngineCall(written_file, "VGF", "Vulkan", (), (form,), Place("forward", 0, "VgfBackend"))
     call._is_checked = True
-    call._program = _Written(np.ones((2, 2), written))  # type: ignore[assignment]
     if is_read:
         assert call().shape == (2, 2)
     else:

@@ -428,7 +428,7 @@ def _lower_split(
 
 _INSTEAD = {
     "target": "Each claimant has its own target",
-    "pipeline": "Each claimant has its own pipeline: pipelines={'vgf': pipeline}",
+    "pipeline": "Each claimant has its own pipeline: pipelines={name: pipeline}",
 }
 
 

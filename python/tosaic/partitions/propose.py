@@ -19,6 +19,8 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.options import refusal, shown
 from tosaic.base.problems import Problem
+from tosaic.devices.engines import EXAMPLES
+from tosaic.devices.registry import core_claimant
 from tosaic.lowering.macs import macs_by_node
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
@@ -59,7 +61,7 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
             _core.InvalidGraph,
             where=where,
             what="unknown value of 'claimants'",
-            expected="a list of names and of tosaic.Claimant, such as ['ethos-u55-128', 'cortex-m55']",
+            expected=f"a list of names and of tosaic.Claimant, such as {list(EXAMPLES)}",
             got=shown(claimants),
         )
     found = tuple(each if isinstance(each, Claimant) else Claimant.named(each) for each in given)
@@ -251,7 +253,7 @@ def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) 
 
     `groups` has a group by node, or -1, and `takers` a claimant by group.
     """
-    by_kind = {taker.kind: _core.scratch_bytes(graph, taker.kind) for taker in takers}
+    by_kind = {taker.kind: _core.scratch_bytes(graph, core_claimant(taker.kind)) for taker in takers}
     found = [0] * len(takers)
     for node, group in enumerate(groups):
         if group >= 0 and (sizes := by_kind[takers[group].kind]):

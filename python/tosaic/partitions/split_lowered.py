@@ -15,6 +15,8 @@ from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.options import checked
 from tosaic.base.threads import batch_threads
 from tosaic.base.visible import one_line
+from tosaic.devices.engines import engine_named
+from tosaic.devices.registry import core_claimant
 from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.part_call import PartCall
 from tosaic.partitions.propose import propose
@@ -82,9 +84,11 @@ class SplitLowered(Preparable):
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
         """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
+        reads_files = engine_named("prepare", on) is not None
 
         def runs(group: Group, part: Lowered | Program) -> bool:
-            return isinstance(part, Lowered) and (on != "vgf" or bool(self._claimants[group.claimant].target))
+            is_read = not reads_files or bool(self._claimants[group.claimant].target)
+            return isinstance(part, Lowered) and is_read
 
         return {
             group.name: PartCall(group.name, part, on if runs(group, part) else "tosaic")
@@ -319,7 +323,7 @@ def _lower_parts(
     borders = _core.border_orders(
         proposal.host,
         decomposed,
-        claimants=[taker.kind for taker in takers],
+        claimants=[core_claimant(taker.kind) for taker in takers],
         objective=options["objective"],
     )
     parts: list[Lowered | Program] = []

@@ -441,8 +441,7 @@ class Preparable(Runnable):
             from tosaic.program.reference_graph import model_of_graph
 
             return self, Models(model_of_graph(self.graph, models))
-        if on == "vgf":
-            from tosaic.devices.vgf_graph import model_of_graph as vgf_of_graph
+        from tosaic.devices.engines import engine_named
 
-            return self, Models(vgf_of_graph(self.graph, models))
-        return self, Models(models)
+        engine = engine_named("prepare", on)
+        return self, Models(models if engine is None else engine.model_of_graph(self.graph, models))
