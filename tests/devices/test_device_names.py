@@ -1,8 +1,8 @@
 """A device's name stands in its record, in tests and in docs only.
 
-The records are in ``cpp/tosaic/claimant/devices`` and ``python/tosaic/devices``. The test reads the names from
-the records, and looks for them in identifiers and in strings of all other sources. What explains may name a
-device: comments, and docstrings.
+The records are in ``cpp/tosaic/claimant/devices`` and ``python/tosaic/devices``. The test reads the names
+from the records, and looks for them in identifiers and in strings of all other sources. What explains may
+name a device: comments, and docstrings.
 
 One exception is a rule: ExecuTorch has a library of kernels that it calls after a CPU. Its names are
 ``cortex_m`` in identifiers, paths and operators, ``Cortex-M`` in messages, and modules of ours about it are
@@ -25,6 +25,7 @@ import tosaic.devices
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ("cpp/tosaic/claimant/devices", "python/tosaic/devices")
 NO_DEVICES = {"host", "grid-sampler"}  # who computes the rest, and an operator, which has its name elsewhere
+FOLDERS = {"cpp": (".cpp", ".h", ".def"), "bindings": (".cpp", ".h"), "python": (".py",)}
 LIBRARY = re.compile(r"(^|[._/])cortex_m(_[a-z_]+)?(\.py|/|$)")
 EXECUTORCH = re.compile(r"executorch(\.\w+)+")
 COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
@@ -37,7 +38,7 @@ def device_names() -> list[str]:
 
 
 def pattern(names: list[str], *, is_library: bool) -> re.Pattern[str]:
-    """What finds a name as it is spelled in strings, `ethos-u55`, and in identifiers, `EthosU55` or `ETHOS_U`."""
+    """Returns what finds names as strings have them, `ethos-u55`, and identifiers, `EthosU` or `ETHOS_U`."""
     found = []
     for name in names:
         parts = name.split("-")
@@ -49,7 +50,7 @@ def pattern(names: list[str], *, is_library: bool) -> re.Pattern[str]:
 
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yields identifiers and strings of Python that are no docstrings, and no paths of ExecuTorch's modules."""
+    """Yields identifiers and strings of Python that are no docstrings, without ExecuTorch's modules."""
     documentation = {
         (node.value.lineno, node.value.col_offset)
         for node in ast.walk(ast.parse(source))
@@ -62,9 +63,9 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
             if module.startswith("executorch"):
                 imported.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)):
-            if token.start not in documentation and token.start[0] not in imported:
-                yield token.start[0], EXECUTORCH.sub("", token.string)
+        is_text = token.type in (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1))
+        if is_text and token.start not in documentation and token.start[0] not in imported:
+            yield token.start[0], EXECUTORCH.sub("", token.string)
 
 
 def cpp_texts(source: str) -> Iterator[tuple[int, str]]:
@@ -76,11 +77,7 @@ def cpp_texts(source: str) -> Iterator[tuple[int, str]]:
 def misplaced_names(root: Path) -> list[str]:
     """Finds names of devices outside of the records."""
     names, found = device_names(), []
-    for folder, suffixes in (
-        ("cpp", (".cpp", ".h", ".def")),
-        ("bindings", (".cpp", ".h")),
-        ("python", (".py",)),
-    ):
+    for folder, suffixes in FOLDERS.items():
         for path in sorted((root / folder).rglob("*")):
             where = path.relative_to(root).as_posix()
             if path.suffix not in suffixes or where.startswith(RECORDS):

@@ -470,7 +470,7 @@ def test_payloads_are_what_the_device_compiler_makes(tmp_path: Path, claimant: s
         part.to_bytes(), flags_of(kind, split.claimants[claimant], (), "test")
     )
     specs = dict(delegate.compile_specs)
-    assert specs["output_format"].decode() == kind.output_format
+    assert specs["output_format"].decode() == kind.name
     ours = tosaic.load_pte(path).prepare(models={backend: lambda call: part.run_arrays(call.operands)})
     _equal(ours.run(*example.inputs), split.run(*example.inputs), rtol=1e-6)
 

@@ -1,4 +1,4 @@
-"""The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: a class for each kind of payload.
+"""The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: a class for each payload kind.
 
 ExecuTorch requires a class for each, and finds it by its name among the subclasses of `BackendDetails`. The
 names are those of `tosaic.devices.Payload`.
