@@ -109,7 +109,7 @@ def test_the_command_line_knows_the_devices_of_installed_packages(tmp_path: Path
     model, inputs = network()
     torch.export.save(torch.export.export(model, inputs), tmp_path / "model.pt2")
     np.save(tmp_path / "samples.npy", inputs[0].numpy())
-    environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = "export model.pt2 --recipe tiny-npu --samples samples.npy -o out --json"
     done = subprocess.run(
         [sys.executable, "-m", "tosaic", *command.split()],

@@ -24,6 +24,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.extras import missing_extra
 from tosaic.base.option_values import NodesValue, SignatureValue
+from tosaic.base.target import Target
 from tosaic.base.threads import MOST_THREADS
 from tosaic.base.visible import one_line
 
@@ -194,6 +195,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("not a string")
     return value.encode().decode()  # raises for a lone surrogate, which has no UTF-8
+
+
+def _target(value: Any) -> str:
+    return str(value) if isinstance(value, Target) else _text(value)
 
 
 def _path(value: Any) -> str:
@@ -385,7 +390,7 @@ OPTIONS: dict[str, Option] = {
     "sqnr_db": _or_none(_NUMBER),
     "strict": _FLAG,
     "stage": Option("the name of a stage", _text),
-    "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
+    "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _target)),
     "threshold_db": _NUMBER,
     "threads": Option(f"a whole number from 1 to {MOST_THREADS}", _threads),
     "trust": _FLAG,

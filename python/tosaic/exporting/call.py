@@ -236,7 +236,7 @@ def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claima
 
 
 def _takes_floats(claimant: Claimant) -> bool:
-    return "FP" in claimant.target.split("+") or claimant.kind == "host"
+    return (claimant.spec is not None and claimant.spec.has_floats) or claimant.kind == "host"
 
 
 def _require_quantized(recipe: Recipe, io: Any) -> None:

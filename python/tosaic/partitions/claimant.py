@@ -10,6 +10,7 @@ from tosaic import _core
 from tosaic.base.exception_notes import add_note
 from tosaic.base.options import refusal, shown
 from tosaic.base.problems import Problem
+from tosaic.base.target import Target
 from tosaic.devices.engines import EXAMPLES
 from tosaic.devices.registry import claimant_names, core_claimant
 from tosaic.partitions.plan import nodes_named, place_of
@@ -212,6 +213,11 @@ class Claimant:
             least_size=found.least_size if least_size is None else least_size,
             connected=found.connected if connected is None else connected,
         )
+
+    @property
+    def spec(self) -> Target | None:
+        """The target for which groups are lowered, as a value; None for claimants that do not read TOSA."""
+        return Target.parse(self.target) if self.target else None
 
     @staticmethod
     def names() -> tuple[str, ...]:

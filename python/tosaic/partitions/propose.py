@@ -263,7 +263,7 @@ def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
     """Returns the graph of a group. A target of floats gets no stage quantized: its nodes convert instead."""
-    if claimant.target and "INT" not in claimant.target.split("+"):
+    if claimant.spec is not None and not claimant.spec.has_integers:
         return _core.unfold_qdq(part)
     return part
 
@@ -297,7 +297,7 @@ class _Maker:
         """
         found: set[tuple[int, int]] = set()
         for index, claimant in enumerate(self._claimants):
-            if not claimant.target or "FP" in claimant.target.split("+"):
+            if claimant.spec is None or claimant.spec.has_floats:
                 continue
             flags = self.supported[index]
             for region in regions:
