@@ -244,9 +244,8 @@ def lower(
     forms.require(lowered.tosa)
     for lost in (*saturated_biases(source.graph), *collapsed_operands(source.graph, lowered.tosa)):
         _LOG.warning("%s", lost)
-    if not Target.parse(target).has_integers and any(
-        node.op == "quantize" for node in lowered.exported.nodes
-    ):
+    is_quantized = any(node.op == "quantize" for node in lowered.exported.nodes)
+    if is_quantized and not Target.parse(target).has_integers:
         _LOG.warning(
             "this program is quantized, and %s computes it in floats, as torch does: "
             "lower it for TOSA-1.0+INT to have integer arithmetic",

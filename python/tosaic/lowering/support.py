@@ -40,6 +40,7 @@ __all__ = [
 DTYPES = ("bool", "i8", "u8", "i16", "i32", "i64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
 _EXTENSIONS = {"bf16": ("bf16",), "f8e4m3": ("fp8e4m3",), "f8e5m2": ("fp8e5m2",)}
 _ORIGIN = ("", "", "", "", 0)
+_CONTROL = ("cf",)
 _PROFILES = {"FP": ("FP",), "INT": ("INT",), "FP+INT": ("FP", "INT")}
 _PROFILE_OF = {"bf16": "FP", "fp8e4m3": "FP", "fp8e5m2": "FP", "fft": "FP", "int16": "INT"}
 
@@ -266,10 +267,10 @@ SAMPLES: dict[str, Sample] = {
     "arange": Sample((), {"end": 4, "dtype": "?"}),
     "full": Sample((), {"shape": X, "value": 1, "dtype": "?"}),
     "cond": Sample(
-        (((), "bool"), ROW), extensions=("cf",), regions=_branches("exported", "mul"), results=(1,)
+        (((), "bool"), ROW), extensions=_CONTROL, regions=_branches("exported", "mul"), results=(1,)
     ),
     "while_loop": Sample(
-        ((), ()), extensions=("cf",), regions=_loop("exported", "gt", "sub"), results=(0, 1)
+        ((), ()), extensions=_CONTROL, regions=_loop("exported", "gt", "sub"), results=(0, 1)
     ),
     "tosa.avg_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
     "tosa.max_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
