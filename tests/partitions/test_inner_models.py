@@ -125,6 +125,13 @@ def test_a_claimant_that_does_not_read_tosa_has_models(net: Any, x: torch.Tensor
     assert np.abs(found - split.run(x)).max() <= 2 * net.outputs[0].qparams.scale
 
 
+@pytest.mark.parametrize("on", ["vela", None, ["vgf"]])
+def test_what_runs_nothing_is_refused(net: Any, split: Any, on: Any) -> None:
+    for program in (net, split, split.host, split.parts[0]):
+        with pytest.raises(tosaic.InvalidGraph, match="'on': expected 'tosaic', 'reference' or 'vgf', got"):
+            program.prepare(on=on)
+
+
 @pytest.mark.parametrize("key", ["*", Nodes()])
 def test_a_key_of_all_nodes_means_the_groups_as_they_are(split: Any, key: Any) -> None:
     assert split.prepare(models={key: Recording()}).source is split

@@ -246,6 +246,13 @@ def test_an_error_inside_of_a_payload_names_the_delegate(monkeypatch: Any) -> No
         file.prepare(on="reference").run(*example.inputs)
 
 
+def test_what_runs_nothing_is_refused() -> None:
+    message = "'on': expected 'tosaic', 'reference' or 'vgf', got 'vela'"
+    for file in (_file(INT), PteFile(_core.read_pte(make("portable").data))):
+        with pytest.raises(tosaic.InvalidGraph, match=message):
+            file.prepare(on="vela")
+
+
 def test_what_runs_vgf_files_is_required_only_for_delegates(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(vgf_graph.sys, "executable", f"{tmp_path}/python")
     with pytest.raises(ImportError, match="vgf_dump is not installed"):

@@ -431,6 +431,9 @@ class Preparable(Runnable):
         --------
         >>> program.prepare(models={"relu": lambda call: call.default()}).run(x)  # doctest: +SKIP
         """
+        from tosaic.devices.engines import engine_named
+
+        engine_named("prepare", on)  # refuses another value
         self._own_graph()
         source, table = self._with_models(models, on)
         return Prepared(source, table, on=on, threads=threads, write_back=write_back)
