@@ -27,6 +27,7 @@ void bind_exec(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
+void bind_devices(py::module_& m);
 void bind_groups(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_observe(py::module_& m);

@@ -23,23 +23,6 @@ namespace {
 
 using SharedGraph = std::shared_ptr<Graph>;
 
-py::dict to_dict(const claimant::Claimant& claimant) {
-  py::list preserved;
-  for (const Op op : claimant.preserved) preserved.append(std::string(info(op).name));
-  const target::IntegerSemantics& integers = claimant.integers;
-  const auto rounding = static_cast<std::size_t>(integers.rounding.value_or(RoundingMode::kSingleRound));
-  return py::dict(
-      py::arg("name") = claimant.name, py::arg("target") = claimant.target,
-      py::arg("arithmetic") = claimant.arithmetic,
-      py::arg("semantics") = integers == target::cmsis_nn_semantics() ? "cmsis-nn" : "tosa",
-      py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
-      py::arg("average_pool") = integers.average == target::AverageForm::kRawSum ? "divide" : "multiply",
-      py::arg("softmax") =
-          integers.softmax == target::SoftmaxForm::kFixedPoint5_26 ? "fixed_point" : "expansion",
-      py::arg("connected") = claimant.connected, py::arg("least_size") = claimant.least_size,
-      py::arg("preserved") = py::tuple(preserved));
-}
-
 claimant::Match match_of(const std::string& text) {
   if (text == "name") return claimant::Match::kName;
   if (text == "where") return claimant::Match::kPredicate;
@@ -67,8 +50,8 @@ std::vector<claimant::Rule> rules_of(const py::sequence& rules, const SharedGrap
   return out;
 }
 
-py::list verdicts(const SharedGraph& graph, const std::string& name, const py::sequence& rules, bool whole) {
-  const claimant::Claimant by = claimant::claimant(name);
+py::list verdicts(const SharedGraph& graph, const claimant::Claimant& by, const py::sequence& rules,
+                  bool whole) {
   const std::vector<claimant::Rule> own = rules_of(rules, graph);
   std::vector<claimant::Verdict> found;
   {
@@ -101,10 +84,10 @@ py::list unfit_readers(const Graph& graph, const std::vector<std::uint32_t>& gro
   return out;
 }
 
-std::vector<std::int64_t> scratch_bytes(const Graph& graph, const std::string& name) {
+std::vector<std::int64_t> scratch_bytes(const Graph& graph, const claimant::Claimant& by) {
   std::vector<std::int64_t> out;
-  if (const std::optional<claimant::CortexMKernels> kernels = claimant::claimant(name).kernels)
-    for (const Node& node : graph.nodes()) out.push_back(claimant::scratch_bytes(graph, node, *kernels));
+  if (by.kernels)
+    for (const Node& node : graph.nodes()) out.push_back(claimant::scratch_bytes(graph, node, *by.kernels));
   return out;
 }
 
@@ -123,10 +106,6 @@ std::vector<std::optional<std::tuple<std::size_t, double, bool>>> constant_facto
 }  // namespace
 
 void bind_claimants(py::module_& m) {
-  m.def(
-      "claimant", [](const std::string& name) { return to_dict(claimant::claimant(name)); }, py::arg("name"),
-      "The fields of a claimant by name.");
-  m.def("claimant_names", &claimant::claimant_names, "The names of claimants besides TOSA's targets.");
   m.def("verdicts", &verdicts, py::arg("graph").none(false), py::arg("claimant"),
         py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "

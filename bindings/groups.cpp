@@ -153,15 +153,13 @@ std::vector<std::size_t> ranks_of(const Graph& graph, bool inputs) {
 }
 
 py::dict border_orders(const SharedGraph& host, const std::vector<SharedGraph>& parts,
-                       const std::vector<std::string>& claimants, const py::object& objective) {
+                       const std::vector<claimant::Claimant>& claimants, const py::object& objective) {
   const layout::Objective measure = objective_of(objective);
-  std::vector<claimant::Claimant> takers;
-  for (const std::string& name : claimants) takers.push_back(claimant::claimant(name));
   const std::vector<std::shared_ptr<const Graph>> graphs(parts.begin(), parts.end());
   partition::BorderOrders found;
   {
     const py::gil_scoped_release release;
-    found = partition::plan_border_orders(*host, graphs, measure, claimant::joint_layout_needs(takers));
+    found = partition::plan_border_orders(*host, graphs, measure, claimant::joint_layout_needs(claimants));
   }
   py::list orders;
   for (std::size_t i = 0; i < graphs.size(); ++i)

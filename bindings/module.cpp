@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_exec(m);
   tosaic::python::bind_memory(m);
   tosaic::python::bind_compare(m);
+  tosaic::python::bind_devices(m);
   tosaic::python::bind_groups(m);
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);

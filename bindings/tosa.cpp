@@ -70,6 +70,12 @@ tosa::Read read_file(const py::buffer& data) {
   return tosa::read(file);
 }
 
+py::tuple to_texts(const std::vector<std::string_view>& texts) {
+  py::tuple out(texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) out[i] = std::string(texts[i]);
+  return out;
+}
+
 SharedGraph deserialize(const py::buffer& data) { return std::make_shared<Graph>(read_file(data).graph); }
 
 py::tuple deserialize_with_notes(const py::bytes& data) {
@@ -119,6 +125,16 @@ void bind_tosa(py::module_& m) {
   m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
         py::arg("locations") = true, py::arg("target") = py::none(), py::call_guard<py::gil_scoped_release>(),
         "How many bytes serialize would return; none of the large constants is copied.");
+  m.def(
+      "parse_target",
+      [](const std::string& text) {
+        const target::TargetSpec spec = target::parse_target(text);
+        return py::dict(py::arg("version") = to_string(spec.version),
+                        py::arg("profiles") = to_texts(target::profile_texts(spec)),
+                        py::arg("extensions") = to_texts(target::extension_texts(spec)),
+                        py::arg("level") = std::string(target::limits(spec.level).name));
+      },
+      py::arg("text"), "The parts of a target, in canonical order.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
   m.def("deserialize_with_notes", &deserialize_with_notes, py::arg("data"),
         "The same, and what the reader noticed: (rule, message, name) each.");

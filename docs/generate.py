@@ -43,6 +43,8 @@ API_MODULES = (
     "tosaic.lowering.layout",
     "tosaic.lowering.reference_model",
     "tosaic.testing",
+    "tosaic.base.target",
+    "tosaic.devices",
     "tosaic.cli.demo",
     "tosaic.executorch",
 )

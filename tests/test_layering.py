@@ -529,7 +529,7 @@ UPWARD = {
     ("tosaic.base.reportable", "tosaic.report.document"),
     ("tosaic.partitions.claimant", "tosaic.opening.sources"),
     ("tosaic.program.mutated_inputs", "tosaic.fx.running.written"),
-    ("tosaic.program.prepared", "tosaic.devices.vgf_graph"),
+    ("tosaic.program.prepared", "tosaic.devices.engines"),
     ("tosaic.recipes.kernels", "tosaic.executorch.cortex_m.program"),
 }
 # Modules that import what a table of theirs names, or what a user or a file names. The names in the tables

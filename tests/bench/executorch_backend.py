@@ -35,7 +35,7 @@ from models.tosaic_delegates import lower, modules_of
 from models.wrapped import PARTITIONERS
 from models.zoo import build, one_thread, quiet
 from tosaic.executorch import TosaicPartitioner
-from tosaic.executorch.delegates.backends import TosaicTosaBackend
+from tosaic.executorch.delegates.backends import backend_named
 
 NETWORKS = ("ds_cnn", "mobilenet_v2", "resnet18")
 TARGET = "TOSA-1.0+INT"
@@ -145,10 +145,10 @@ def _row(name: str, rounds: int) -> Row:
         laps: list[tuple[float, ...]] = []
         for number in range(rounds + 1):  # the first is a warm-up
             given = copy.deepcopy(delegate)  # Arm's backend changes the program
-            ours, made = timed(lambda: TosaicTosaBackend.preprocess(delegate, specs))
+            ours, made = timed(lambda: backend_named("TosaicTosaBackend").preprocess(delegate, specs))
             theirs, arms_made = timed(lambda g=given: TOSABackend.preprocess(g, arms.compile_specs))
             if number:
-                whole = _whole(program, lambda: TosaicPartitioner(TARGET), TosaicTosaBackend)
+                whole = _whole(program, lambda: TosaicPartitioner(TARGET), backend_named("TosaicTosaBackend"))
                 arms_whole = _whole(program, PARTITIONERS["tosa-int"], TOSABackend)
                 laps.append((ours, theirs, whole[0], arms_whole[0], whole[1], arms_whole[1]))
         steps = _steps(bytes(made.processed_bytes), bytes(arms_made.processed_bytes), delegate)

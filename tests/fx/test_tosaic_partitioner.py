@@ -557,10 +557,10 @@ def test_what_it_does_not_take_is_refused_when_it_is_made() -> None:
 
 
 def test_other_compile_specs_are_refused() -> None:
-    from tosaic.executorch.delegates.backends import TosaicTosaBackend
+    from tosaic.executorch.delegates.backends import backend_named
 
     with pytest.raises(tosaic.InvalidGraph, match="no compile specs of a TosaicPartitioner"):
-        TosaicTosaBackend.preprocess(exported("residual"), [CompileSpec("x", b"")])
+        backend_named("TosaicTosaBackend").preprocess(exported("residual"), [CompileSpec("x", b"")])
 
 
 class Mixed(nn.Module):

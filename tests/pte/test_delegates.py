@@ -22,7 +22,7 @@ from tosaic import _core  # noqa: E402
 from tosaic.cli import main  # noqa: E402
 from tosaic.devices import vgf_graph  # noqa: E402
 from tosaic.devices.vela_stream import unpack_vela  # noqa: E402
-from tosaic.pte.delegate_calls import TensorForm, VgfCall  # noqa: E402
+from tosaic.pte.delegate_calls import EngineCall, TensorForm  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.payloads import Place  # noqa: E402
 
@@ -246,6 +246,13 @@ def test_an_error_inside_of_a_payload_names_the_delegate(monkeypatch: Any) -> No
         file.prepare(on="reference").run(*example.inputs)
 
 
+def test_what_runs_nothing_is_refused() -> None:
+    message = "'on': expected 'tosaic', 'reference' or 'vgf', got 'vela'"
+    for file in (_file(INT), PteFile(_core.read_pte(make("portable").data))):
+        with pytest.raises(tosaic.InvalidGraph, match=message):
+            file.prepare(on="vela")
+
+
 def test_what_runs_vgf_files_is_required_only_for_delegates(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(vgf_graph.sys, "executable", f"{tmp_path}/python")
     with pytest.raises(ImportError, match="vgf_dump is not installed"):
@@ -316,9 +323,9 @@ def test_the_bits_of_a_vgf_payload_are_not_taken_for_another_dtype(
 ) -> None:
     """A format of several components says nothing of a dtype, so the array that Vulkan writes is checked."""
     form = TensorForm(declared, (2, 2), (0, 1))
-    call = VgfCall(b"", (), (form,), Place("forward", 0, "VgfBackend"))
+    written_file = _Written(np.ones((2, 2), written))
+    call = EngineCall(written_file, "VGF", "Vulkan", (), (form,), Place("forward", 0, "VgfBackend"))
     call._is_checked = True
-    call._program = _Written(np.ones((2, 2), written))  # type: ignore[assignment]
     if is_read:
         assert call().shape == (2, 2)
     else:

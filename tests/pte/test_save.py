@@ -20,7 +20,7 @@ from function_module import FunctionModule  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from tosaic import _core  # noqa: E402
-from tosaic.partitions.payload_kinds import kind_of  # noqa: E402
+from tosaic.partitions.payload_kinds import flags_of, kind_of  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.file_writer import FileWriter  # noqa: E402
 from tosaic.pte.method_writer import MethodWriter, PtePayload  # noqa: E402
@@ -467,10 +467,10 @@ def test_payloads_are_what_the_device_compiler_makes(tmp_path: Path, claimant: s
     kind = kind_of(split.claimants[claimant], "test")
     assert delegate.backend == backend
     assert delegate.payload == kind.compile(
-        part.to_bytes(), kind.flags(split.claimants[claimant], (), "test")
+        part.to_bytes(), flags_of(kind, split.claimants[claimant], (), "test")
     )
     specs = dict(delegate.compile_specs)
-    assert specs["output_format"].decode() == kind.output_format
+    assert specs["output_format"].decode() == kind.name
     ours = tosaic.load_pte(path).prepare(models={backend: lambda call: part.run_arrays(call.operands)})
     _equal(ours.run(*example.inputs), split.run(*example.inputs), rtol=1e-6)
 

@@ -144,8 +144,8 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
     def refuse(*_: Any) -> bytes:
         raise AssertionError("Vela was called")
 
-    monkeypatch.setattr("tosaic.partitions.payload_kinds.compile_with_vela", refuse)
-    monkeypatch.setattr("tosaic.partitions.payload_kinds.require_tool", refuse)
+    monkeypatch.setattr("tosaic.devices.ethos_u.compile_with_vela", refuse)
+    monkeypatch.setattr("tosaic.devices.ethos_u.require_tool", refuse)
     kernels = tosaic.kernel_list(split)
     assert kernels.backends == ("EthosUBackend",)
     assert "aten::sigmoid.out" in kernels

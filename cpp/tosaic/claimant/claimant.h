@@ -1,10 +1,9 @@
 // claimant: who takes nodes of a program, as data.
 //
-//   TOSA, Ethos-U, VGF    The claimant's groups are lowered to its TOSA target. It takes a node that can be lowered
-//                         alone, if all operators of TOSA that the node becomes are within the limits of the device.
-//   Cortex-M, Neutron,    The claimant takes a node if the canonical operator is within the limits of the device.
-//   grid sampler
-//   host                  The claimant takes every node.
+//   a device with a target      The claimant's groups are lowered to its TOSA target. It takes a node that can be lowered
+//                               alone, if all operators of TOSA that the node becomes are within the limits of the device.
+//   a device without a target   The claimant takes a node if the canonical operator is within the limits of the device.
+//   a device without limits     The claimant takes every node that lowers; the host, which has no target, takes every node.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tosaic/claimant/cortex_m_scratch.h"
+#include "tosaic/claimant/cmsis_nn_scratch.h"
+#include "tosaic/claimant/device.h"
 #include "tosaic/claimant/limits.h"
 #include "tosaic/target/integer_semantics.h"
 
@@ -26,7 +26,7 @@ struct LayoutNeeds;
 namespace tosaic::claimant {
 
 struct Claimant {
-  std::string name;    // "ethos-u55-128"
+  std::string name;    // of a member of a device, or a TOSA target
   std::string target;  // the TOSA target for which groups are lowered; empty if they are not lowered to TOSA
   // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there is one. Groups
   // of other claimants are lowered to it, too: not for the device, but to compute its integers. Empty: no arithmetic of
@@ -37,7 +37,7 @@ struct Claimant {
   std::shared_ptr<const Limits> limits;
   target::IntegerSemantics integers = {};
   // The kernels of CMSIS-NN that compute nodes. Other claimants have none.
-  std::optional<CortexMKernels> kernels = {};
+  std::optional<CmsisNnKernels> kernels = {};
   bool connected = true;                        // a group may not have parts that are not connected
   std::uint32_t least_size = 1;                 // of a group, in nodes
   std::vector<Op> preserved = {};               // composite operators that have to reach the claimant whole
@@ -46,12 +46,17 @@ struct Claimant {
   [[nodiscard]] bool lowers_to_tosa() const { return !target.empty(); }
 };
 
-// The claimant of a name: "host", "vgf", "neutron", "grid-sampler", "ethos-u55-128", "cortex-m55", or a TOSA target. Throws InvalidGraph,
-// which lists the known names, for another name.
-[[nodiscard]] Claimant claimant(std::string_view name);
+// The claimant of a member of a device. Throws InvalidGraph if the device has no such member, or a target that does not
+// exist.
+[[nodiscard]] Claimant claimant_of(const std::shared_ptr<const Device>& device, std::string_view member);
+// The claimant of a name: a member of a device, or a TOSA target, which is a device without limits. Throws InvalidGraph,
+// which lists the known names, for another name. Upper and lower case are the same.
+[[nodiscard]] Claimant claimant(std::string_view name,
+                                std::span<const std::shared_ptr<const Device>> devices = built_in_devices());
 // The needs under which one layout plan serves all of these claimants.
 [[nodiscard]] const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants);
-// The names besides TOSA's targets.
-[[nodiscard]] std::vector<std::string> claimant_names();
+// The names of all members of devices.
+[[nodiscard]] std::vector<std::string> claimant_names(
+    std::span<const std::shared_ptr<const Device>> devices = built_in_devices());
 
 }  // namespace tosaic::claimant

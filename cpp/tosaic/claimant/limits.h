@@ -24,9 +24,10 @@ class DTypes {
  public:
   constexpr DTypes() = default;  // all of them
   constexpr DTypes(std::initializer_list<DType> dtypes) {
-    for (const DType dtype : dtypes) bits_ |= 1u << static_cast<unsigned>(dtype);
+    for (const DType dtype : dtypes) add(dtype);
   }
   [[nodiscard]] constexpr bool any() const { return bits_ == 0; }
+  constexpr void add(DType dtype) { bits_ |= 1u << static_cast<unsigned>(dtype); }
   [[nodiscard]] constexpr bool has(DType dtype) const {
     return any() || (bits_ >> static_cast<unsigned>(dtype) & 1u) != 0;
   }
@@ -135,8 +136,12 @@ struct LimitRow {
   std::int64_t unit = 1;  // kKernelVolume
 };
 
-// The name of a quantity, which is the name of the rule: "kernel-height".
+// The name of a quantity, which is the name of the rule: "kernel-height". And of a condition: "padded".
 [[nodiscard]] std::string_view name_of(Quantity quantity);
+[[nodiscard]] std::string_view name_of(When when);
+// All names, in the order of the enumerators.
+[[nodiscard]] std::vector<std::string_view> quantity_names();
+[[nodiscard]] std::vector<std::string_view> when_names();
 
 struct Limits {
   std::vector<OperatorRow> operators;

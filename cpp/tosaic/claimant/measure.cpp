@@ -735,7 +735,7 @@ static_assert(std::size(kQuantities) == static_cast<std::size_t>(Quantity::kCoun
 
 struct Condition {
   When when;
-  std::string_view text;
+  std::string_view name, text;
   bool (*holds)(const NodeView&);
 };
 
@@ -752,28 +752,31 @@ bool is_transposed(const NodeView& view) {
 }
 
 constexpr Condition kConditions[] = {
-    {When::kAlways, "", [](const NodeView&) { return true; }},
-    {When::kPadded, " with padding", pads},
-    {When::kUnpadded, " without padding", [](const NodeView& view) { return !pads(view); }},
-    {When::kInt32, " of 32-bit integers", [](const NodeView& view) { return has_bits(view, {DType::kI32}); }},
-    {When::kNarrow, " of 8- or 16-bit integers",
+    {When::kAlways, "always", "", [](const NodeView&) { return true; }},
+    {When::kPadded, "padded", " with padding", pads},
+    {When::kUnpadded, "unpadded", " without padding", [](const NodeView& view) { return !pads(view); }},
+    {When::kInt32, "int32", " of 32-bit integers",
+     [](const NodeView& view) { return has_bits(view, {DType::kI32}); }},
+    {When::kNarrow, "narrow", " of 8- or 16-bit integers",
      [](const NodeView& view) { return has_bits(view, {DType::kI8, DType::kU8, DType::kI16}); }},
-    {When::kWide, " of 16-bit integers", [](const NodeView& view) { return has_bits(view, {DType::kI16}); }},
-    {When::kWideResult, " of 16-bit integers",
+    {When::kWide, "wide", " of 16-bit integers",
+     [](const NodeView& view) { return has_bits(view, {DType::kI16}); }},
+    {When::kWideResult, "wide-result", " of 16-bit integers",
      [](const NodeView& view) { return view.result().dtype == DType::kI16; }},
-    {When::kNotLast, " along another axis than the last",
+    {When::kNotLast, "not-last", " along another axis than the last",
      [](const NodeView& view) {
        const Numbers last = axis_is_last(view);
        return !last.empty() && last[0] == 0;
      }},
-    {When::kBilinear, " with bilinear mode", is_bilinear},
-    {When::kHalfPixel, " with half-pixel centers",
+    {When::kBilinear, "bilinear", " with bilinear mode", is_bilinear},
+    {When::kHalfPixel, "half-pixel", " with half-pixel centers",
      [](const NodeView& view) { return is_bilinear(view) && aligns_corners(view) == Numbers{0}; }},
-    {When::kForward, "", [](const NodeView& view) { return !is_transposed(view); }},
-    {When::kTransposed, " that is transposed", is_transposed},
-    {When::kByNumber, " by a number",
+    {When::kForward, "forward", "", [](const NodeView& view) { return !is_transposed(view); }},
+    {When::kTransposed, "transposed", " that is transposed", is_transposed},
+    {When::kByNumber, "by-number", " by a number",
      [](const NodeView& view) { return constant_factor(view.graph, view.node).has_value(); }},
-    {When::kByTensor, "", [](const NodeView& view) { return !constant_factor(view.graph, view.node); }},
+    {When::kByTensor, "by-tensor", "",
+     [](const NodeView& view) { return !constant_factor(view.graph, view.node); }},
 };
 
 }  // namespace
@@ -783,5 +786,17 @@ bool holds(When when, const NodeView& view) {
   return kConditions[static_cast<std::size_t>(when)].holds(view);
 }
 std::string_view text_of(When when) { return kConditions[static_cast<std::size_t>(when)].text; }
+std::string_view name_of(When when) { return kConditions[static_cast<std::size_t>(when)].name; }
+
+std::vector<std::string_view> quantity_names() {
+  std::vector<std::string_view> out;
+  for (const QuantityInfo& row : kQuantities) out.push_back(row.name);
+  return out;
+}
+std::vector<std::string_view> when_names() {
+  std::vector<std::string_view> out;
+  for (const Condition& row : kConditions) out.push_back(row.name);
+  return out;
+}
 
 }  // namespace tosaic::claimant

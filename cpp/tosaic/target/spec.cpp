@@ -10,7 +10,12 @@
 namespace tosaic::target {
 namespace {
 
-constexpr std::string_view kVersion = "TOSA-1.0";
+// The versions that a target may have, in the order of their age.
+struct VersionRow {
+  TosaVersion version;
+  std::string_view text;
+};
+constexpr std::array<VersionRow, 1> kVersions{{{{1, 0}, "TOSA-1.0"}}};
 
 struct ProfileRow {
   Profile profile;
@@ -76,6 +81,15 @@ std::string known_parts() {
                       .hint = std::move(hint)});
 }
 
+TosaVersion version_of(std::string_view part, std::string_view text) {
+  std::string known;
+  for (const VersionRow& row : kVersions) {
+    if (lower(part) == lower(row.text)) return row.version;
+    known.append(known.empty() ? "" : " or ").append(row.text);
+  }
+  fail("unknown target", known + " and a profile, such as 'TOSA-1.0+INT'", text);
+}
+
 // The feature or the level that one part of the text names.
 struct Part {
   Features feature = 0;
@@ -131,11 +145,24 @@ TargetSpec with_features(TargetSpec spec, Features features) {
 
 Features extensions_of(Features features) { return features & ~(kInt | kFp); }
 
+std::vector<std::string_view> profile_texts(const TargetSpec& spec) {
+  std::vector<std::string_view> out;
+  for (const ProfileRow& row : kProfiles)
+    if (spec.has(row.profile)) out.push_back(row.text);
+  return out;
+}
+
+std::vector<std::string_view> extension_texts(const TargetSpec& spec) {
+  std::vector<std::string_view> out;
+  for (const ExtensionRow& row : kExtensions)
+    if (spec.has(row.extension)) out.push_back(row.text);
+  return out;
+}
+
 TargetSpec parse_target(std::string_view text) {
   const std::vector<std::string_view> parts = split(text);
-  if (lower(parts.front()) != lower(kVersion))
-    fail("unknown target", std::string(kVersion) + " and a profile, such as 'TOSA-1.0+INT'", text);
   TargetSpec spec;
+  spec.version = version_of(parts.front(), text);
   std::optional<Level> level;
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const Part part = parse_part(parts[i]);
@@ -150,11 +177,9 @@ TargetSpec parse_target(std::string_view text) {
 }
 
 std::string to_string(const TargetSpec& spec) {
-  std::string text(kVersion);
-  for (const ProfileRow& row : kProfiles)
-    if (spec.has(row.profile)) text.append("+").append(row.text);
-  for (const ExtensionRow& row : kExtensions)
-    if (spec.has(row.extension)) text.append("+").append(row.text);
+  std::string text = "TOSA-" + tosaic::to_string(spec.version);
+  for (const std::string_view part : profile_texts(spec)) text.append("+").append(part);
+  for (const std::string_view part : extension_texts(spec)) text.append("+").append(part);
   if (spec.level == Level::kNone) text += "+none";
   return text;
 }

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "tosaic/ir/since.h"
 
 namespace tosaic::target {
 
@@ -48,6 +51,7 @@ using Features = std::uint32_t;
 struct TargetSpec {
   Features features = 0;
   Level level = Level::k8K;
+  TosaVersion version = {};
 
   [[nodiscard]] bool has(Profile profile) const { return (features & bit(profile)) != 0; }
   [[nodiscard]] bool has(Extension extension) const { return (features & bit(extension)) != 0; }
@@ -56,6 +60,10 @@ struct TargetSpec {
 
 // The spec with these features, and for an extension without any of its profiles the first of them.
 [[nodiscard]] TargetSpec with_features(TargetSpec spec, Features features);
+// The names in the text of a target: "INT", "int16", "8K".
+[[nodiscard]] std::vector<std::string_view> profile_texts(const TargetSpec& spec);
+[[nodiscard]] std::vector<std::string_view> extension_texts(const TargetSpec& spec);
+
 // The part of `features` that are extensions.
 [[nodiscard]] Features extensions_of(Features features);
 

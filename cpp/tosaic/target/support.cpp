@@ -28,8 +28,8 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 class Checker {
  public:
   // `depth` is the number of control-flow operators around the graph.
-  Checker(const Graph& graph, const TargetSpec& spec, std::int64_t depth = 0)
-      : graph_(graph), spec_(spec), limits_(limits(spec.level)), depth_(depth) {}
+  Checker(const Graph& graph, const TargetSpec& spec, std::span<const SinceRow> newer, std::int64_t depth = 0)
+      : graph_(graph), spec_(spec), newer_(newer), limits_(limits(spec.level)), depth_(depth) {}
 
   std::vector<Violation> check() {
     for (const Value& value : graph_.values())
@@ -116,6 +116,7 @@ class Checker {
           quoted(info(node.op).name), "Lower the graph to stage tosa first");
     } else {
       for (std::size_t i = 0; i < node.result_count; ++i) check_type(graph_.type(graph_.result(node, i)));
+      check_version();
       check_dtypes();
       check_rank();
       check_conditions();
@@ -125,6 +126,13 @@ class Checker {
       check_regions();
     }
     node_ = nullptr;
+  }
+
+  void check_version() {
+    const TosaVersion version = since(graph_, *node_, newer_);
+    if (version > spec_.version)
+      add("version", op_name() + " with these dtypes is newer than the target", "TOSA " + to_string(version),
+          to_string(spec_));
   }
 
   void check_lists() {
@@ -142,7 +150,7 @@ class Checker {
     if (node_->regions.empty()) return;
     limit("the nesting of control flow", depth_ + 1, "MAX_NESTING", limits_.max_nesting);
     for (const auto& region : node_->regions)
-      for (Violation& violation : Checker(*region, spec_, depth_ + 1).check()) {
+      for (Violation& violation : Checker(*region, spec_, newer_, depth_ + 1).check()) {
         violation.node = graph_.id(*node_);
         violations_.push_back(std::move(violation));
       }
@@ -380,6 +388,7 @@ class Checker {
 
   const Graph& graph_;
   const TargetSpec& spec_;
+  std::span<const SinceRow> newer_;
   const LevelLimits& limits_;
   std::int64_t depth_;
   std::vector<Violation> violations_;
@@ -389,8 +398,8 @@ class Checker {
 
 }  // namespace
 
-std::vector<Violation> check(const Graph& graph, const TargetSpec& spec) {
-  return Checker(graph, spec).check();
+std::vector<Violation> check(const Graph& graph, const TargetSpec& spec, std::span<const SinceRow> newer) {
+  return Checker(graph, spec, newer).check();
 }
 
 }  // namespace tosaic::target

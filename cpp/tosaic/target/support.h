@@ -10,13 +10,15 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/since.h"
 #include "tosaic/target/spec.h"
 
 namespace tosaic::target {
 
 struct Violation {
   // The kind of rule that is broken:
-  //   "operator"    the operator is not of TOSA 1.0, but of an earlier stage
+  //   "operator"    the operator is not of TOSA, but of an earlier stage
+  //   "version"     the operator, or its dtypes, appeared in a later version than the target's
   //   "dtype"       no profile or extension has these dtypes
   //   "profile"     the target lacks the profile or extension that has these dtypes or this operator
   //   "level"       a limit of the target's level is exceeded
@@ -32,6 +34,7 @@ struct Violation {
 };
 
 // All violations; empty if the target can run the graph.
-[[nodiscard]] std::vector<Violation> check(const Graph& graph, const TargetSpec& spec);
+[[nodiscard]] std::vector<Violation> check(const Graph& graph, const TargetSpec& spec,
+                                           std::span<const SinceRow> newer = newer_than_1_0());
 
 }  // namespace tosaic::target

@@ -30,6 +30,7 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/ir/places.h"
+#include "tosaic/ir/since.h"
 
 namespace tosaic {
 class Team;
@@ -42,6 +43,8 @@ struct SerializeOptions {
   // If the constants take more bytes than this, they are written behind the flatbuffer, which cannot exceed 2
   // GiB.
   std::size_t inline_limit = 2'000'000'000;
+  // What is newer than TOSA 1.0. The file has the least version that has everything in the graph.
+  std::span<const SinceRow> newer = newer_than_1_0();
 };
 
 // A file as a list of pieces in order. Large constants are not copied into it: their pieces refer to the

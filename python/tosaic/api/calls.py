@@ -12,6 +12,7 @@ from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.options import checked, refusal
 from tosaic.base.problems import CheckResult, Problem
+from tosaic.base.target import Target
 from tosaic.base.threads import batch_threads
 from tosaic.base.writing import make_folder, write_text
 from tosaic.calibration.collapsed_operands import collapsed_operands
@@ -220,7 +221,7 @@ def lower(
     on_change = None if dump is None else _dump_to(dump)
     declared = boundary_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
-    forms = io_forms(source.graph, io, has_floats="FP" in target.split("+"))
+    forms = io_forms(source.graph, io, has_floats=Target.parse(target).has_floats)
     try:
         lowered = _core.lower(
             forms.graph,
@@ -243,7 +244,8 @@ def lower(
     forms.require(lowered.tosa)
     for lost in (*saturated_biases(source.graph), *collapsed_operands(source.graph, lowered.tosa)):
         _LOG.warning("%s", lost)
-    if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
+    is_quantized = any(node.op == "quantize" for node in lowered.exported.nodes)
+    if is_quantized and not Target.parse(target).has_integers:
         _LOG.warning(
             "this program is quantized, and %s computes it in floats, as torch does: "
             "lower it for TOSA-1.0+INT to have integer arithmetic",
@@ -428,7 +430,7 @@ def _lower_split(
 
 _INSTEAD = {
     "target": "Each claimant has its own target",
-    "pipeline": "Each claimant has its own pipeline: pipelines={'vgf': pipeline}",
+    "pipeline": "Each claimant has its own pipeline: pipelines={name: pipeline}",
 }
 
 
@@ -502,7 +504,7 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 
 def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
     """Refuses a program at stage quantized, whose values are integers, for a target that has none."""
-    if graph.stage == "quantized" and "INT" not in target.split("+"):
+    if graph.stage == "quantized" and not Target.parse(target).has_integers:
         raise _core.make_error(
             _core.UnsupportedOp,
             where=where,

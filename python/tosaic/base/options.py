@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 from tosaic import _core
 from tosaic.base.extras import missing_extra
 from tosaic.base.option_values import NodesValue, SignatureValue
+from tosaic.base.target import Target
 from tosaic.base.threads import MOST_THREADS
 from tosaic.base.visible import one_line
 
@@ -210,6 +211,10 @@ def _text(value: Any) -> str:
     return value.encode().decode()  # raises for a lone surrogate, which has no UTF-8
 
 
+def _target(value: Any) -> str:
+    return str(value) if isinstance(value, Target) else _text(value)
+
+
 def _path(value: Any) -> str:
     path = os.fspath(value)
     if not isinstance(path, str) or not path or b"\0" in os.fsencode(path):
@@ -383,7 +388,7 @@ OPTIONS: dict[str, Option] = {
         _models,
     ),
     "nodes": _FLAG,
-    "on": _one_of("tosaic", "reference", "vgf"),
+    "on": Option("the name of what runs programs", lambda value: value),  # engine_named() judges it
     "on_failed_check": _one_of("error", "report"),
     "out": _PATH,
     "path": _PATH,
@@ -400,7 +405,7 @@ OPTIONS: dict[str, Option] = {
     "sqnr_db": _or_none(_NUMBER),
     "strict": _FLAG,
     "stage": Option("the name of a stage", _text),
-    "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
+    "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _target)),
     "threshold_db": _NUMBER,
     "threads": Option(f"a whole number from 1 to {MOST_THREADS}", _threads),
     "trust": _FLAG,

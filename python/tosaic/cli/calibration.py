@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tosaic.base.defaults import INTEGER_TARGET, TARGET
+from tosaic.base.defaults import INTEGER_TARGET, TARGET, WIDE_INTEGER_TARGET
 from tosaic.cli.entries import bindings, refused_option
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def default_target(args: argparse.Namespace) -> str:
     """Returns the target of `lower` without an option: one for integers, if it quantizes the program."""
     if not args.calibrate:
         return TARGET
-    return f"{INTEGER_TARGET}+int16" if args.config == "int16x8" else INTEGER_TARGET
+    return WIDE_INTEGER_TARGET if args.config == "int16x8" else INTEGER_TARGET
 
 
 def refuse_calibration_options(args: argparse.Namespace) -> None:

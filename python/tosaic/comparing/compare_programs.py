@@ -125,6 +125,8 @@ def compare_programs(
     trust: bool = False,
 ) -> Comparison:
     """See `tosaic.compare`."""
+    if isinstance(b, SplitLowered):
+        b, models = b.reached_by(models)
     sides = (
         _Side(a, bind, operators, _described(b), trust),
         _Side(b, bind, operators, _described(a), trust),

@@ -14,6 +14,8 @@ from tosaic.base.options import checked, refusal, shown
 from tosaic.base.process import log_shown
 from tosaic.base.progress import with_progress
 from tosaic.base.writing import require_new_folder
+from tosaic.devices.engines import engine_names
+from tosaic.devices.registry import claimant_names
 from tosaic.exporting.context import LOG
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
@@ -27,7 +29,6 @@ from tosaic.recipes.combining import merged
 __all__ = ["export_model"]
 
 _WHERE = "export_model"
-_RUNS = ("reference", "vgf")
 
 
 @checked
@@ -49,7 +50,7 @@ def export_model(
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
     trust: bool = False,
-    check_on: Sequence[Literal["reference", "vgf"]] = (),
+    check_on: Sequence[str] = (),
     check_samples: int = 2,
     check_nodes: bool = False,
     least_db: float | None = None,
@@ -222,18 +223,20 @@ def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claima
         )
     takers = made.takers
     if not made.quantizes and not any(map(_takes_floats, takers)):
+        known = (Claimant.named(name) for name in claimant_names())
+        example = next(each.name for each in known if each.target and _takes_floats(each))
         raise _core.make_error(
             _core.InvalidGraph,
             where=_WHERE,
             what="nothing is quantized, and no claimant takes floats",
-            expected="a claimant with floats, such as claimants=['TOSA-1.0+FP'] or 'vgf'",
+            expected=f"a claimant with floats, such as claimants=['TOSA-1.0+FP'] or {example!r}",
             got=", ".join(each.name for each in takers),
         )
     return made
 
 
 def _takes_floats(claimant: Claimant) -> bool:
-    return "FP" in claimant.target.split("+") or claimant.kind == "host"
+    return (claimant.spec is not None and claimant.spec.has_floats) or claimant.kind == "host"
 
 
 def _require_quantized(recipe: Recipe, io: Any) -> None:
@@ -254,8 +257,8 @@ def _require_quantized(recipe: Recipe, io: Any) -> None:
 
 def _check_on(names: Any) -> tuple[str, ...]:
     given = [names] if isinstance(names, str) else names
-    if not isinstance(given, list | tuple) or not all(each in _RUNS for each in given):
-        raise refusal(_WHERE, "check_on", f"a sequence of {' and '.join(map(repr, _RUNS))}", names)
+    if not isinstance(given, list | tuple) or not all(each in engine_names() for each in given):
+        raise refusal(_WHERE, "check_on", f"a sequence of {' and '.join(map(repr, engine_names()))}", names)
     return tuple(dict.fromkeys(given))
 
 
@@ -267,13 +270,13 @@ def require_tools(recipe: Recipe) -> None:
     InvalidGraph
         The compiler does not take the flags of the recipe.
     """
-    from tosaic.partitions.payload_kinds import kind_of
+    from tosaic.partitions.payload_kinds import flags_of, kind_of, require_tool
 
     for claimant in recipe.takers:
         if claimant.target:
-            kind = kind_of(claimant, _WHERE)
-            kind.require_tool()
-            kind.flags(claimant, tuple(recipe.flags.get(claimant.name, ())), _WHERE)
+            payload = kind_of(claimant, _WHERE)
+            require_tool(payload)
+            flags_of(payload, claimant, tuple(recipe.flags.get(claimant.name, ())), _WHERE)
 
 
 def _source(model: Any, inputs: Any, recipe: Recipe, trust: bool) -> tuple[Any, Any]:

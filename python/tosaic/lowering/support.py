@@ -20,6 +20,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS
+from tosaic.base.target import Target
 
 __all__ = [
     "COLUMNS",
@@ -37,10 +38,11 @@ __all__ = [
 ]
 
 DTYPES = ("bool", "i8", "u8", "i16", "i32", "i64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
-_EXTENSIONS = {"bf16": "+bf16", "f8e4m3": "+fp8e4m3", "f8e5m2": "+fp8e5m2"}
+_EXTENSIONS = {"bf16": ("bf16",), "f8e4m3": ("fp8e4m3",), "f8e5m2": ("fp8e5m2",)}
 _ORIGIN = ("", "", "", "", 0)
-_PROFILES = ("FP", "INT", "FP+INT")
-_PROFILE_OF = {"+bf16": "FP", "+fp8e4m3": "FP", "+fp8e5m2": "FP", "+fft": "FP", "+int16": "INT", "+cf": ""}
+_CONTROL = ("cf",)
+_PROFILES = {"FP": ("FP",), "INT": ("INT",), "FP+INT": ("FP", "INT")}
+_PROFILE_OF = {"bf16": "FP", "fp8e4m3": "FP", "fp8e5m2": "FP", "fft": "FP", "int16": "INT"}
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Sample:
         that dtype; None for an absent operand; `Zeros` for a constant.
     attributes : mapping
         Values of the attributes whose defaults have no meaning. ``"?"`` is replaced by the tested dtype.
-    extensions : str
-        Extensions that a target needs besides a profile, such as ``+fft``.
+    extensions : tuple of str
+        Extensions that a target needs besides a profile, such as ``fft``.
     regions : callable, optional
         Makes the regions for a dtype.
     results : tuple of int
@@ -71,7 +73,7 @@ class Sample:
 
     operands: tuple[Any, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    extensions: str = ""
+    extensions: tuple[str, ...] = ()
     regions: Callable[[str], Sequence[_core.Graph]] | None = None
     results: tuple[int, ...] = ()
     before: str = ""
@@ -204,8 +206,8 @@ _INTEGER_GRID = Sample(
 
 SAMPLES: dict[str, Sample] = {
     "conv": Sample((IMAGE, (3, 4, 2, 2), None), _CONV),
-    "integer_conv": replace(_INTEGER_CONV, by_dtype={"i16": replace(_INTEGER_CONV, extensions="+int16")}),
-    "rescale": replace(_RESCALE, by_dtype={"i16": replace(_RESCALE, extensions="+int16")}),
+    "integer_conv": replace(_INTEGER_CONV, by_dtype={"i16": replace(_INTEGER_CONV, extensions=("int16",))}),
+    "rescale": replace(_RESCALE, by_dtype={"i16": replace(_RESCALE, extensions=("int16",))}),
     "linear": Sample((X, (3, 4), None)),
     "matmul": Sample((X, (4, 3))),
     "addmm": Sample(((2, 3), X, (4, 3))),
@@ -234,7 +236,7 @@ SAMPLES: dict[str, Sample] = {
     "resize": Sample((IMAGE,), {"size": (12, 12)}),
     "grid_sample": Sample((IMAGE, (1, 2, 3, 2))),
     "integer_grid_sample": replace(
-        _INTEGER_GRID, by_dtype={"i16": replace(_INTEGER_GRID, extensions="+int16")}
+        _INTEGER_GRID, by_dtype={"i16": replace(_INTEGER_GRID, extensions=("int16",))}
     ),
     "affine_grid": Sample(((1, 2, 3),), {"size": (1, 3, 4, 5)}),
     "reshape": Sample((X,), {"shape": (8,)}),
@@ -255,8 +257,8 @@ SAMPLES: dict[str, Sample] = {
     "scatter_reduce": Sample((X, ((1, 4), "i64"), (1, 4))),
     "index_put": Sample((X, ROW, ((), "i64"))),
     "slice_scatter": Sample((X, (1, 4)), {"axis": 0, "start": 0, "end": 1}),
-    "fft2": Sample(((1, 4, 4), (1, 4, 4)), extensions="+fft"),
-    "rfft2": Sample(((1, 4, 4),), extensions="+fft"),
+    "fft2": Sample(((1, 4, 4), (1, 4, 4)), extensions=("fft",)),
+    "rfft2": Sample(((1, 4, 4),), extensions=("fft",)),
     "recurrent": Sample(
         ((3, 1, 2), (1, 1, 2), (1, 1, 2), (8, 2), (8, 2), (8,), (8,)), {"cell": "lstm", "layers": 1}
     ),
@@ -264,8 +266,12 @@ SAMPLES: dict[str, Sample] = {
     "dequantize": Sample((X,), {"scales": (0.5,), "zero_points": (0,)}),
     "arange": Sample((), {"end": 4, "dtype": "?"}),
     "full": Sample((), {"shape": X, "value": 1, "dtype": "?"}),
-    "cond": Sample((((), "bool"), ROW), extensions="+cf", regions=_branches("exported", "mul"), results=(1,)),
-    "while_loop": Sample(((), ()), extensions="+cf", regions=_loop("exported", "gt", "sub"), results=(0, 1)),
+    "cond": Sample(
+        (((), "bool"), ROW), extensions=_CONTROL, regions=_branches("exported", "mul"), results=(1,)
+    ),
+    "while_loop": Sample(
+        ((), ()), extensions=_CONTROL, regions=_loop("exported", "gt", "sub"), results=(0, 1)
+    ),
     "tosa.avg_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
     "tosa.max_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
     "tosa.conv2d": Sample(((1, 4, 4, 3), (2, 2, 2, 3), (2,)), _TOSA_CONV),
@@ -403,15 +409,15 @@ def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
     except _core.Error as error:
         runs, reason = False, _why(error)
     targets: list[str] = []
-    extensions = _EXTENSIONS.get(dtype, "") + sample.extensions
-    of_profile = {_PROFILE_OF[f"+{name}"] for name in extensions.split("+")[1:]} - {""}
-    for profile in _PROFILES:
+    extensions = (*_EXTENSIONS.get(dtype, ()), *sample.extensions)
+    of_profile = {_PROFILE_OF[name] for name in extensions if name in _PROFILE_OF}
+    for profile, profiles in _PROFILES.items():
         if profile == "FP+INT" and targets:
             break
-        if not of_profile <= set(profile.split("+")):
+        if not of_profile <= set(profiles):
             continue  # the extensions belong to the other profile
         try:
-            _core.lower(graph, pipeline=f"TOSA-1.0+{profile}{extensions}")
+            _core.lower(graph, pipeline=str(Target(profiles, extensions)))
             targets.append(profile)
         except (_core.UnsupportedOp, _core.SpecViolation) as error:
             reason = reason or _why(error)
@@ -476,7 +482,7 @@ def _target_with(need: str) -> str:
     extensions = [_TEXT_OF[name] for name in wanted if name.startswith("EXT-")]
     profiles |= {"FP"} if {"bf16", "fp8e4m3", "fp8e5m2", "fft"} & set(extensions) else set()
     profiles |= {"INT"} if {"int16", "int4", "doubleround", "inexactround"} & set(extensions) else set()
-    return "+".join(["TOSA-1.0", *sorted(profiles or {"FP"}), *extensions])
+    return str(Target(tuple(sorted(profiles or {"FP"})), tuple(extensions)))
 
 
 _TEXT_OF = {

@@ -10,6 +10,9 @@ from tosaic import _core
 from tosaic.base.exception_notes import add_note
 from tosaic.base.options import refusal, shown
 from tosaic.base.problems import Problem
+from tosaic.base.target import Target
+from tosaic.devices.engines import EXAMPLES
+from tosaic.devices.registry import claimant_names, core_claimant
 from tosaic.partitions.plan import nodes_named, place_of
 
 __all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
@@ -195,20 +198,26 @@ class Claimant:
         'double_round'
         """
         if not isinstance(name, str):
-            raise refusal("Claimant", "name", "a string such as 'ethos-u55-128'", name)
+            raise refusal("Claimant", "name", f"a string such as '{EXAMPLES[0]}'", name)
         if not isinstance(alias, str):
             raise refusal("Claimant", "alias", "a string", alias)
         if least_size is not None and (type(least_size) is not int or least_size < 0):
             raise refusal("Claimant", "least_size", "an integer of at least 0", least_size)
         if connected is not None and not isinstance(connected, bool):
             raise refusal("Claimant", "connected", "True or False", connected)
-        found = cls(kind=name, **_core.claimant(name))
+        fields = core_claimant(name).fields
+        found = cls(kind=fields["name"], **fields)
         return replace(
             found,
             name=alias or found.name,
             least_size=found.least_size if least_size is None else least_size,
             connected=found.connected if connected is None else connected,
         )
+
+    @property
+    def spec(self) -> Target | None:
+        """The target for which groups are lowered, as a value; None for claimants that do not read TOSA."""
+        return Target.parse(self.target) if self.target else None
 
     @staticmethod
     def names() -> tuple[str, ...]:
@@ -220,7 +229,7 @@ class Claimant:
         >>> "vgf" in tosaic.Claimant.names()
         True
         """
-        return tuple(_core.claimant_names())
+        return claimant_names()
 
     def deny(
         self,
@@ -383,7 +392,9 @@ class Claimant:
             rules.append(_rule(rule, nodes))
         return tuple(
             Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
-            for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules, whole), strict=True)
+            for each, reasons in zip(
+                nodes, _core.verdicts(graph, core_claimant(self.kind), rules, whole), strict=True
+            )
         )
 
     def scratch_bytes(self, program: Any, node: str | None = None) -> dict[str, int] | int:
@@ -424,7 +435,7 @@ class Claimant:
         from tosaic.opening.sources import program_of
 
         graph = planned_graph(program_of(program).graph)
-        sizes = _core.scratch_bytes(graph, self.kind)
+        sizes = _core.scratch_bytes(graph, core_claimant(self.kind))
         index = None if node is None else _index_of(node, graph)
         if not sizes:
             return {} if index is None else 0

@@ -19,6 +19,8 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.options import refusal, shown
 from tosaic.base.problems import Problem
+from tosaic.devices.engines import EXAMPLES
+from tosaic.devices.registry import core_claimant
 from tosaic.lowering.macs import macs_by_node
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
@@ -59,7 +61,7 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
             _core.InvalidGraph,
             where=where,
             what="unknown value of 'claimants'",
-            expected="a list of names and of tosaic.Claimant, such as ['ethos-u55-128', 'cortex-m55']",
+            expected=f"a list of names and of tosaic.Claimant, such as {list(EXAMPLES)}",
             got=shown(claimants),
         )
     found = tuple(each if isinstance(each, Claimant) else Claimant.named(each) for each in given)
@@ -251,7 +253,7 @@ def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) 
 
     `groups` has a group by node, or -1, and `takers` a claimant by group.
     """
-    by_kind = {taker.kind: _core.scratch_bytes(graph, taker.kind) for taker in takers}
+    by_kind = {taker.kind: _core.scratch_bytes(graph, core_claimant(taker.kind)) for taker in takers}
     found = [0] * len(takers)
     for node, group in enumerate(groups):
         if group >= 0 and (sizes := by_kind[takers[group].kind]):
@@ -261,7 +263,7 @@ def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
     """Returns the graph of a group. A target of floats gets no stage quantized: its nodes convert instead."""
-    if claimant.target and "INT" not in claimant.target.split("+"):
+    if claimant.spec is not None and not claimant.spec.has_integers:
         return _core.unfold_qdq(part)
     return part
 
@@ -295,7 +297,7 @@ class _Maker:
         """
         found: set[tuple[int, int]] = set()
         for index, claimant in enumerate(self._claimants):
-            if not claimant.target or "FP" in claimant.target.split("+"):
+            if claimant.spec is None or claimant.spec.has_floats:
                 continue
             flags = self.supported[index]
             for region in regions:

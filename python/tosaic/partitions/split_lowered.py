@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,10 @@ from tosaic.base.options import checked
 from tosaic.base.threads import batch_threads
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
+from tosaic.devices.engines import engine_named
+from tosaic.devices.registry import core_claimant
 from tosaic.lowering.lowered import Lowered
+from tosaic.partitions.inner_models import ModelledNodes, reaching_inside
 from tosaic.partitions.propose import propose
 from tosaic.partitions.split_folder import save_folder
 from tosaic.program.models import Models
@@ -57,7 +61,9 @@ class SplitLowered(Preparable):
     `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
     results are those of the program before it was split. `prepare` takes models of groups by these names: a
-    model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model computes the
+    model gets the arrays that enter the group. Other keys select nodes of the program, also inside of groups:
+    these nodes leave their groups for the host, where the models compute them, and the rest of the groups is
+    lowered as before. With ``on="reference"``, the TOSA reference model computes the
     groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF
     files on Vulkan, and tosaic computes the rest.
     """
@@ -72,8 +78,11 @@ class SplitLowered(Preparable):
         claimants: Sequence[Claimant],
         borders: Mapping[str, Any],
         seconds: float,
+        split_for: Callable[[Sequence[Claimant]], SplitLowered],
     ) -> None:
         super().__init__(host.graph, host.signature)
+        self._split_for = split_for
+        self._without: dict[ModelledNodes, SplitLowered] = {}
         self._source = source
         self._plan = plan
         self._parts = tuple(parts)
@@ -84,9 +93,11 @@ class SplitLowered(Preparable):
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
         """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
+        reads_files = engine_named("prepare", on) is not None
 
         def runs(group: Group, part: Lowered | Program) -> bool:
-            return isinstance(part, Lowered) and (on != "vgf" or bool(self._claimants[group.claimant].target))
+            is_read = not reads_files or bool(self._claimants[group.claimant].target)
+            return isinstance(part, Lowered) and is_read
 
         return {
             group.name: PartCall(group.name, part, on if runs(group, part) else "tosaic")
@@ -164,10 +175,36 @@ class SplitLowered(Preparable):
         parts = {group.name: part for group, part in zip(self._plan.groups, self._parts, strict=True)}
         return schedule_of(self, parts, alignment=alignment)
 
+    def reached_by(self, models: Any) -> tuple[SplitLowered, Any]:
+        """Returns the program in which models reach their nodes, and the models for its host.
+
+        Claimed nodes that a key selects are on the host there; see `prepare`. Without such keys, this program
+        is returned.
+
+        Raises
+        ------
+        InvalidGraph
+            A key has several meanings; or it selects a group, and another key a node inside of it.
+        """
+        if not isinstance(models, Mapping):
+            return self, models
+        reached = self
+
+        def split_without(nodes: ModelledNodes) -> PartitionPlan:
+            nonlocal reached
+            if nodes not in self._without:
+                takers = [nodes.denied_to(each) for each in self._claimants.values()]
+                self._without[nodes] = self._split_for(takers)
+            reached = self._without[nodes]
+            return reached.partitions
+
+        found = reaching_inside(models, self._plan, split_without)
+        return reached, found
+
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
         """The groups run on what `on` says, and the host's nodes on tosaic."""
-        chosen = self if on == "tosaic" else self._with_functions(self._calls(on))
-        return chosen, Models(models)
+        reached, found = self.reached_by(models)
+        return reached if on == "tosaic" else reached._with_functions(reached._calls(on)), Models(found)
 
     def entering(self, samples: Any) -> dict[str, list[tuple[Any, ...]]]:
         """Returns the arrays that enter each group in runs of the program.
@@ -296,6 +333,15 @@ def lower_split(
     """
     start = time.perf_counter()
     program.snapshot()
+    split_for = partial(
+        lower_split,
+        program,
+        source=source,
+        connected=connected,
+        objective=objective,
+        verify=verify,
+        pipelines=pipelines,
+    )
     proposal = propose(program.graph, claimants, connected=connected, gains=False, pipelines=pipelines)
     options = {"objective": objective, "verify_each": verify}
     parts: list[Lowered | Program] = []
@@ -312,6 +358,7 @@ def lower_split(
         claimants=claimants,
         borders=borders,
         seconds=time.perf_counter() - start,
+        split_for=split_for,
     )
 
 
@@ -336,7 +383,7 @@ def _lower_parts(
     borders = _core.border_orders(
         proposal.host,
         decomposed,
-        claimants=[taker.kind for taker in takers],
+        claimants=[core_claimant(taker.kind) for taker in takers],
         objective=options["objective"],
     )
     parts: list[Lowered | Program] = []

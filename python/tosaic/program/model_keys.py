@@ -11,7 +11,7 @@ from tosaic.base.option_values import NodesValue
 from tosaic.base.options import shown
 from tosaic.program.overrides import all_nodes
 
-__all__ = ["Nodes", "selected"]
+__all__ = ["NodeIndex", "Nodes", "selected"]
 
 _CONDITIONS = ("name", "fx_name", "module", "target", "kind")  # the most specific one first
 _MOST_SHOWN = 12
@@ -101,7 +101,7 @@ def selected(graph: _core.Graph, models: Mapping[Any, Any]) -> list[tuple[_core.
     InvalidGraph
         A key selects nothing, or has several meanings; or two keys that are equally specific select one node.
     """
-    index = _Index(graph)
+    index = NodeIndex(graph)
     best: dict[int, tuple[Nodes, Any, Any]] = {}
     for key, model in models.items():
         nodes, found = index.meaning(key)
@@ -125,8 +125,8 @@ class _Rivals:
     second: Any
 
 
-class _Index:
-    """The nodes of a graph and its regions by each condition."""
+class NodeIndex:
+    """The nodes of a graph and its regions by each condition of a key."""
 
     def __init__(self, graph: _core.Graph) -> None:
         self.nodes = list(all_nodes(graph))
@@ -154,6 +154,17 @@ class _Index:
                 )
         return nodes, found
 
+    def found(self, key: Any) -> list[_core.Node]:
+        """Returns the nodes that a key selects, of which there may be none.
+
+        Raises
+        ------
+        InvalidGraph
+            The key has several meanings.
+        """
+        nodes = self._only_meaning(key) if isinstance(key, str) else key
+        return [] if nodes is None else [self.nodes[i] for i in sorted(self.select(nodes))]
+
     def select(self, nodes: Nodes) -> set[int]:
         """Returns the indices of the nodes that fulfil all conditions."""
         conditions = nodes.conditions
@@ -165,12 +176,18 @@ class _Index:
         return {i for i in found if self.nodes[i].op not in _CONTROL_FLOW | _STATE}
 
     def _explicit(self, key: str) -> Nodes:
+        found = self._only_meaning(key)
+        if found is None:
+            raise self._nothing(key)
+        return found
+
+    def _only_meaning(self, key: str) -> Nodes | None:
         if key == "*":
             return Nodes()
         meanings = [Nodes(**{condition: key}) for condition in _CONDITIONS if key in self._by[condition]]
         meanings = [nodes for nodes in meanings if self.select(nodes)]
         if not meanings:
-            raise self._nothing(key)
+            return None
         sets = [self.select(nodes) for nodes in meanings]
         if any(found != sets[0] for found in sets):
             listed = [

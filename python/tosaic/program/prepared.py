@@ -453,6 +453,9 @@ class Preparable(Runnable):
         --------
         >>> program.prepare(models={"relu": lambda call: call.default()}).run(x)  # doctest: +SKIP
         """
+        from tosaic.devices.engines import engine_named
+
+        engine_named("prepare", on)  # refuses another value
         self._own_graph()
         source, table = self._with_models(models, on)
         return Prepared(source, table, on=on, threads=threads, write_back=write_back)
@@ -463,11 +466,10 @@ class Preparable(Runnable):
             from tosaic.program.reference_graph import model_of_graph
 
             return self, Models(model_of_graph(self.graph, models))
-        if on == "vgf":
-            from tosaic.devices.vgf_graph import model_of_graph as vgf_of_graph
+        from tosaic.devices.engines import engine_named
 
-            return self, Models(vgf_of_graph(self.graph, models))
-        return self, Models(models)
+        engine = engine_named("prepare", on)
+        return self, Models(models if engine is None else engine.model_of_graph(self.graph, models))
 
 
 def is_pte(path: str | os.PathLike[str]) -> bool:

@@ -1,10 +1,10 @@
 """What runs a delegate: its payload, a TOSA source that the caller has given, or nothing.
 
-| payload | on tosaic and on the reference model | on Vulkan |
+| payload | on tosaic and on the reference model | on an engine of a device, such as Vulkan |
 |---|---|---|
-| TOSA | the payload | the payload, converted to a VGF file |
-| VGF | the source | the payload |
-| another | the source | the source, converted to a VGF file |
+| TOSA | the payload | the payload, converted for the engine |
+| one that the engine runs | the source | the payload |
+| another | the source | the source, converted for the engine |
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, is_held_as, type_text
-from tosaic.devices.vgf_graph import VgfProgram, require_vulkan
+from tosaic.devices.built_in import TOSA_PAYLOAD
+from tosaic.devices.engines import engine_named
 from tosaic.program.sample_forms import fit_to_ports
-from tosaic.pte.payloads import Place, kind_of_payload
+from tosaic.pte.payloads import Place, kind_of_payload, payload_format
 
 if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
 
-__all__ = ["DelegateNode", "NoRunner", "PayloadCall", "Runner", "TensorForm", "VgfCall"]
+__all__ = ["DelegateNode", "EngineCall", "NoRunner", "PayloadCall", "Runner", "TensorForm"]
 
 _Array = np.ndarray[Any, Any]
 
@@ -81,32 +82,30 @@ class TensorForm:
 class NoRunner:
     """The function of a delegate that nothing here runs. A call raises UnsupportedOp."""
 
-    def __init__(self, place: Place, name: str, kind: str) -> None:
-        self._place, self._name, self._kind = place, name, kind
+    def __init__(self, place: Place, name: str, payload: bytes) -> None:
+        self._place, self._name, self._payload = place, name, payload
 
     def __call__(self, *_: Any) -> Any:
         """Raises UnsupportedOp."""
-        format_text = f" {self._kind}" if self._kind else ""
+        found = payload_format(self._payload)
+        format_text = f" {found.shown}" if found is not None else ""
         hint = (
             f"Pass the .tosa file that computes the same: load_pte(path, sources={{'{self._name}': file}}). "
             f"Or a function of its arrays: prepare(models={{'{self._name}': function}}), or for all "
             f"delegates of this backend models={{'{self._place.backend}': function}}"
         )
+        if found is not None and found.engine is not None:
+            engine = found.engine
+            hint += f". prepare(on='{engine.name}') runs {found.shown} payloads on {engine.machine}"
         raise _core.make_error(
             _core.UnsupportedOp,
             where="run",
             what=f"nothing here runs the{format_text} payload of {self._place}",
             expected="a TOSA payload, a TOSA source, or a model of the delegate",
-            got=_GOT.get(self._kind, f"a payload of {self._place.backend}"),
+            got=(found.contents if found is not None else "") or f"a payload of {self._place.backend}",
             node=self._name,
-            hint=hint + (". prepare(on='vgf') runs VGF payloads on Vulkan" if self._kind == "VGF" else ""),
+            hint=hint,
         )
-
-
-_GOT = {
-    "VGF": "a VGF file, which only Vulkan runs",
-    "Vela": "commands for Ethos-U, which only the device runs",
-}
 
 
 class PayloadCall:
@@ -191,13 +190,29 @@ def _holds(found: np.dtype[Any], dtype: str) -> bool:
     return found == expected
 
 
-class VgfCall:
-    """The function of a delegate whose payload is a VGF file: it runs on Vulkan."""
+class EngineCall:
+    """The function of a delegate whose payload an engine runs, such as a VGF file on Vulkan.
+
+    Parameters
+    ----------
+    program
+        The payload as something that runs: see `tosaic.devices.Engine`.
+    title, machine : str
+        The names of the format and of what runs it, for messages.
+    inputs, outputs : sequence of TensorForm
+    place : Place
+    """
 
     def __init__(
-        self, payload: bytes, inputs: Sequence[TensorForm], outputs: Sequence[TensorForm], place: Place
+        self,
+        program: Any,
+        title: str,
+        machine: str,
+        inputs: Sequence[TensorForm],
+        outputs: Sequence[TensorForm],
+        place: Place,
     ) -> None:
-        self._program = VgfProgram(payload)
+        self._program, self._title, self._machine = program, title, machine
         self._inputs, self._outputs, self._place = tuple(inputs), tuple(outputs), place
         self._is_checked = False
 
@@ -223,11 +238,13 @@ class VgfCall:
             if isinstance(error, _core.Error):
                 raise
             raise self._place.fault(
-                "the VGF payload does not run", "a file that Vulkan runs", f"{type(error).__name__}: {error}"
+                f"the {self._title} payload does not run",
+                f"a file that {self._machine} runs",
+                f"{type(error).__name__}: {error}",
             ) from error
         for i, (form, array) in enumerate(zip(self._outputs, made, strict=True)):
             if not _holds(array.dtype, form.dtype):  # the format of a file may say nothing of a dtype
-                what = f"output {i} of the VGF payload has another dtype"
+                what = f"output {i} of the {self._title} payload has another dtype"
                 raise self._place.fault(what, form.type_text, str(array.dtype))
         results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
         return results[0] if len(results) == 1 else results
@@ -237,21 +254,21 @@ class VgfCall:
             return
         for side, forms, found in zip(("input", "output"), (self._inputs, self._outputs), sides, strict=True):
             if len(forms) != len(found):
-                what = f"the VGF payload has another number of {side}s"
+                what = f"the {self._title} payload has another number of {side}s"
                 raise self._place.fault(what, str(len(forms)), str(len(found)))
             for i, (form, tensor) in enumerate(zip(forms, found, strict=True)):
                 size = math.prod(tensor.shape) * (tensor.element_bytes or 0)
                 if size != form.nbytes:
-                    what = f"{side} {i} of the VGF payload has another size"
+                    what = f"{side} {i} of the {self._title} payload has another size"
                 elif tensor.dtype is not None and not is_held_as(form.dtype, tensor.dtype):
-                    what = f"{side} {i} of the VGF payload has another dtype"
+                    what = f"{side} {i} of the {self._title} payload has another dtype"
                 else:
                     continue
                 raise self._place.fault(what, form.type_text, f"{tensor.format}{list(tensor.shape)}")
         self._is_checked = True
 
 
-Runner: TypeAlias = PayloadCall | VgfCall | NoRunner
+Runner: TypeAlias = PayloadCall | EngineCall | NoRunner
 
 
 @dataclass(frozen=True)
@@ -282,21 +299,23 @@ class DelegateNode:
         return kind_of_payload(self.payload)
 
     def runner(self, on: str) -> Runner:
-        """Returns the function of the node that runs on ``tosaic``, ``reference`` or ``vgf``.
+        """Returns the function of the node that runs on ``tosaic``, ``reference`` or an engine of a device.
 
         Raises
         ------
         InvalidGraph
             The payload or the source has other inputs or outputs than the call.
         ImportError
-            Something that runs VGF files is not installed.
+            The engine is not installed.
         """
-        kind = self.kind
-        if on == "vgf" and (kind == "VGF" or self.part is not None):
-            require_vulkan()
-        if on == "vgf" and kind == "VGF":
-            return VgfCall(self.payload, self.inputs, self.outputs, self.place)
+        found, engine = payload_format(self.payload), engine_named("prepare", on)
+        runs_it = engine is not None and found is not None and found.engine == engine
+        if engine is not None and (runs_it or self.part is not None):
+            engine.require()
+        if engine is not None and found is not None and runs_it:
+            program = engine.program(self.payload)
+            return EngineCall(program, found.shown, engine.machine, self.inputs, self.outputs, self.place)
         if self.part is None:
-            return NoRunner(self.place, self.name, kind)
-        is_source = kind != "TOSA"
+            return NoRunner(self.place, self.name, self.payload)
+        is_source = found is not TOSA_PAYLOAD
         return PayloadCall(self.part, self.inputs, self.outputs, self.place, on, is_source=is_source)

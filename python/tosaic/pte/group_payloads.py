@@ -8,9 +8,18 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.options import refusal, shown
+from tosaic.devices.built_in import TOSA_PAYLOAD
 from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.claimant import Claimant
-from tosaic.partitions.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, is_kernels, kind_of, spec_entries
+from tosaic.partitions.payload_kinds import (
+    SPEC_FORMAT,
+    SPEC_TARGET,
+    flags_of,
+    is_kernels,
+    kind_of,
+    require_tool,
+    spec_entries,
+)
 from tosaic.pte.method_writer import PtePayload
 
 __all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]
@@ -89,18 +98,17 @@ class MethodPayloads:
         if group in self.given:
             return self.given[group]
         if claimant is None:
-            kind = KINDS["tosa"]
-            specs = ((SPEC_TARGET, part.target.encode()), (SPEC_FORMAT, kind.output_format.encode()))
-            return PtePayload(kind.runtime, part.to_bytes(), specs)
+            specs = ((SPEC_TARGET, part.target.encode()), (SPEC_FORMAT, TOSA_PAYLOAD.name.encode()))
+            return PtePayload(TOSA_PAYLOAD.runtime, part.to_bytes(), specs)
         taker = self.claimants[claimant]
         if not taker.target:
             return None
-        kind = kind_of(taker, _WHERE)
-        flags = kind.flags(taker, tuple(self.flags.get(claimant, ())), _WHERE)
-        kind.require_tool()
-        entries = spec_entries(kind, taker, kind.runtime, flags)
+        payload = kind_of(taker, _WHERE)
+        flags = flags_of(payload, taker, tuple(self.flags.get(claimant, ())), _WHERE)
+        require_tool(payload)
+        entries = spec_entries(payload, taker, payload.runtime, flags)
         encoded = tuple((key, value.encode()) for key, value in entries.items())
-        return PtePayload(kind.runtime, kind.compile(part.to_bytes(), flags), encoded)
+        return PtePayload(payload.runtime, payload.compile(part.to_bytes(), flags), encoded)
 
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""

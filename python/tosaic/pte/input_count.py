@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 
 if TYPE_CHECKING:
+    from tosaic.devices.device import Sizes
     from tosaic.pte.facts import MethodFacts
-    from tosaic.pte.payloads import Sizes
 
 __all__ = ["input_count", "is_reshaped"]
 

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any
 
 from tosaic import _core
+from tosaic.devices.device import Sizes
 from tosaic.pte.calls import KernelWriter, Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
 from tosaic.pte.facts import MethodFacts
 from tosaic.pte.input_count import input_count, is_reshaped
-from tosaic.pte.payloads import Place, Sizes, program_of_payload, sides_of_payload
+from tosaic.pte.payloads import Place, program_of_payload, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE

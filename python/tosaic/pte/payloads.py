@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tosaic import _core
 from tosaic.base.visible import one_line
-from tosaic.devices.vela_stream import unpack_vela
+from tosaic.devices.built_in import TOSA_PAYLOAD
+from tosaic.devices.device import Payload, Sizes
+from tosaic.devices.registry import payloads
 
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["Place", "Sizes", "is_tosa", "kind_of_payload", "program_of_payload", "sides_of_payload"]
+__all__ = ["Place", "is_tosa", "kind_of_payload", "payload_format", "program_of_payload", "sides_of_payload"]
 
-_KINDS = ((4, b"TOSA", "TOSA"), (0, b"VGF1", "VGF"), (0, b"vela_bin_stream\0", "Vela"))
-"""Kinds of payloads by the bytes at a place."""
+
+def payload_format(payload: bytes) -> Payload | None:
+    """Returns the format of a payload; None for one that no device has."""
+    for each in payloads().values():
+        if each.magic and payload[each.magic_at : each.magic_at + len(each.magic)] == each.magic:
+            return each
+    return None
 
 
 def kind_of_payload(payload: bytes) -> str:
-    """Returns the format of a payload, ``TOSA``, ``VGF`` or ``Vela``; empty for other formats."""
-    for at, magic, kind in _KINDS:
-        if payload[at : at + len(magic)] == magic:
-            return kind
-    return ""
+    """Returns the name of the format of a payload, ``TOSA`` or that of a device; empty for other formats."""
+    found = payload_format(payload)
+    return "" if found is None else found.shown
 
 
 def is_tosa(payload: bytes) -> bool:
     """True for the bytes of a ``.tosa`` file."""
-    return kind_of_payload(payload) == "TOSA"
+    return payload_format(payload) is TOSA_PAYLOAD
 
 
 @dataclass(frozen=True)
@@ -59,54 +61,25 @@ class Place:
         )
 
 
-Sizes: TypeAlias = Sequence[int | None]
-"""The bytes of each tensor; None where the payload does not say them."""
-
-
 def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tuple[Sizes, Sizes] | None:
     """Returns the inputs and outputs of a payload; None if neither it nor `part` says how many there are.
 
     Raises
     ------
     InvalidGraph
-        The payload is a VGF file or a stream of Vela, and is damaged.
+        The payload has a format of a device, and is damaged.
     UnsupportedOp
-        The payload is a VGF file of another version.
+        It is a file of another version.
     """
-    kind = kind_of_payload(payload)
-    if kind == "Vela":
+    found = payload_format(payload)
+    if found is not None and found.sizes is not None:
         try:
-            stream = unpack_vela(payload)
-        except _core.InvalidGraph as error:
-            raise place.located(error, "the payload") from error
-        inputs, outputs = (
-            [math.prod(each.shape) * each.element_bytes for each in side]
-            for side in (stream.inputs, stream.outputs)
-        )
-        return inputs, outputs
-    if kind == "VGF":
-        _refuse_damaged_vgf(place, payload)
+            sizes = found.sizes(payload)
+        except _core.Error as error:
+            raise place.located(error) from error
+        if sizes is not None:
+            return sizes
     return None if part is None else ([None] * len(part.inputs), [None] * len(part.outputs))
-
-
-_VGF_HEADER = struct.Struct("<4s4xBBBx4x8Q")
-"""Magic, version (major, minor, patch), then the offset and the size of each of four sections."""
-
-
-def _refuse_damaged_vgf(place: Place, payload: bytes) -> None:
-    """Raises an error for a VGF file of another version, or one that is cut off."""
-    least = _VGF_HEADER.size
-    if len(payload) < least:
-        raise place.fault("the VGF payload is truncated", f"a header of {least} bytes", str(len(payload)))
-    _, major, _, _, *sections = _VGF_HEADER.unpack_from(payload)
-    if major != 0:
-        raise place.fault(
-            "the VGF payload has an unknown version", "major version 0", str(major), kind=_core.UnsupportedOp
-        )
-    for offset, size in zip(sections[::2], sections[1::2], strict=True):
-        if offset + size > len(payload):
-            wanted = f"{size} bytes from byte {offset}"
-            raise place.fault("the VGF payload is truncated", wanted, f"{len(payload)} bytes")
 
 
 def program_of_payload(place: Place, payload: bytes) -> Program | None:

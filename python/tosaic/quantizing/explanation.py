@@ -13,6 +13,7 @@ from tosaic.base.options import checked
 from tosaic.base.problems import Problem
 from tosaic.base.quantization import QParams
 from tosaic.base.reportable import Reportable
+from tosaic.base.target import Target
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.opening.sources import program_of, require_use
 from tosaic.ports.foreign import ForeignOp
@@ -190,7 +191,7 @@ def _float_names(graph: _core.Graph, target: str) -> set[str]:
 
     Where the target has floats, conversions from and to them are not among them.
     """
-    may_convert = "FP" in target.split("+")
+    may_convert = Target.parse(target).has_floats
     return {
         _name(node)
         for node in graph.nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tosaic import _core
@@ -12,6 +13,8 @@ from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
 from tosaic.base.options import shown
+from tosaic.devices.device import DeviceRecipe
+from tosaic.devices.registry import devices
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
@@ -103,78 +106,69 @@ def _tosa_fp16() -> Recipe:
     )
 
 
-def _vgf_snorm() -> Recipe:
-    samplers = Operator("grid_sampler", {"input": SNORM, "grid": UNIT_GRID}, SNORM, allow_unmatched=True)
-    return Recipe(
-        name="vgf-snorm",
-        summary="int8 for VGF, with images of SNORM, and grid samplers on the texture unit.",
-        config=QConfig.int8(),
-        rules=[Custom(snorm_images, allow_unmatched=True), samplers],
-        stages=[KERNELS],
-        claimants=["grid-sampler", Claimant.named("vgf", connected=False)],
-        rgba=True,
-    )
-
-
-def _ethos_u55() -> Recipe:
-    return Recipe(
-        name="ethos-u55",
-        summary="int8 for an Ethos-U55 with 128 multipliers.",
-        config=QConfig.int8(),
-        stages=[KERNELS],
-        claimants=["ethos-u55-128"],
-    )
-
-
-def _ethos_u85() -> Recipe:
-    return Recipe(
-        name="ethos-u85",
-        summary="int8 for an Ethos-U85 with 256 multipliers.",
-        config=QConfig.int8(),
-        stages=[KERNELS],
-        claimants=["ethos-u85-256"],
-    )
-
-
-def _cortex_m() -> Recipe:
-    # ExecuTorch's kernel of a linear layer has one scale for all weights.
-    one_scale = Observed("int8", -127, 127, "per_tensor_symmetric")
-    return Recipe(
-        name="cortex-m",
-        summary="int8 for kernels of CMSIS-NN on a Cortex-M55.",
-        config=QConfig.int8(every_operator=True),
-        rules=[Operator("linear", {"weight": one_scale}, allow_unmatched=True)],
-        stages=[Stage("cortex-m", "lowered", cortex_m_kernels)],
-        claimants=["cortex-m55"],
-    )
-
-
-def _neutron() -> Recipe:
-    return Recipe(
-        name="neutron",
-        summary="int8 for a Neutron NPU: its plan, and the integer program and inputs of each group.",
-        config=QConfig.int8(every_operator=True),
-        rules=[Custom(symmetric_products, allow_unmatched=True)],
-        claimants=["neutron"],
-    )
-
-
-_RECIPES: dict[str, Callable[[], Recipe]] = {
+_TOSA: dict[str, Callable[[], Recipe]] = {
     "tosa-int8": _tosa_int8,
     "tosa-int16x8": _tosa_int16x8,
     "tosa-fp16": _tosa_fp16,
-    "vgf-snorm": _vgf_snorm,
-    "ethos-u55": _ethos_u55,
-    "ethos-u85": _ethos_u85,
-    "cortex-m": _cortex_m,
-    "neutron": _neutron,
-    "neutron+cortex-m": lambda: combine([_neutron(), _cortex_m()]),
 }
+
+_RULES: dict[str, Any] = {
+    "snorm-images": Custom(snorm_images, allow_unmatched=True),
+    "snorm-samplers": Operator(
+        "grid_sampler", {"input": SNORM, "grid": UNIT_GRID}, SNORM, allow_unmatched=True
+    ),
+    "symmetric-products": Custom(symmetric_products, allow_unmatched=True),
+    # ExecuTorch's kernel of a linear layer has one scale for all weights.
+    "one-scale-linear": Operator(
+        "linear", {"weight": Observed("int8", -127, 127, "per_tensor_symmetric")}, allow_unmatched=True
+    ),
+}
+"""The rules that recipes of devices name."""
+
+_STAGES = {"kernels": register_kernels, "cortex_m": cortex_m_kernels}
+"""The functions of stages that recipes of devices name."""
+
+
+def _of_device(data: DeviceRecipe) -> Recipe:
+    config = getattr(QConfig, data.config)
+    return Recipe(
+        name=data.name,
+        summary=data.summary,
+        config=config(every_operator=True) if data.every_operator else config(),
+        rules=[_RULES[each] if isinstance(each, str) else each for each in data.rules],
+        stages=[_stage(each) for each in data.stages],
+        claimants=[
+            Claimant.named(name, **data.options[name]) if name in data.options else name
+            for name in data.claimants
+        ],
+        rgba=data.rgba,
+    )
+
+
+def _stage(data: Any) -> Stage:
+    if isinstance(data, Stage):
+        return data
+    name, function = (data, data) if isinstance(data, str) else data
+    return Stage(name, "lowered", _STAGES[function])
+
+
+def _recipes() -> dict[str, Callable[[], Recipe]]:
+    """Returns what makes each recipe, by name: those of TOSA, then those of devices."""
+    found = dict(_TOSA)
+    for data in (data for device in devices() for data in device.recipes):
+        found[data.name] = partial(_of_device, data)
+        for partner in data.partners:
+            found[f"{data.name}+{partner}"] = partial(_combined, data.name, partner)
+    return found
+
+
+def _combined(*wanted: str) -> Recipe:
+    return combine([named(each) for each in wanted])
 
 
 def names() -> tuple[str, ...]:
     """Returns the names of the recipes that come with tosaic."""
-    return tuple(_RECIPES)
+    return tuple(_recipes())
 
 
 def named(name: str) -> Recipe:
@@ -200,13 +194,14 @@ def named(name: str) -> Recipe:
       claimants 'ethos-u55-128'
     """
     asked: Any = name
-    if not isinstance(asked, str) or asked not in _RECIPES:
+    known = _recipes()
+    if not isinstance(asked, str) or asked not in known:
         raise _core.make_error(
             _core.InvalidGraph,
             where="recipes",
             what="there is no recipe of this name",
-            expected=", ".join(_RECIPES),
+            expected=", ".join(known),
             got=shown(asked),
-            hint=_core.did_you_mean(asked, list(_RECIPES)) if isinstance(asked, str) else "",
+            hint=_core.did_you_mean(asked, list(known)) if isinstance(asked, str) else "",
         )
-    return _RECIPES[name]()
+    return known[name]()

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tosaic.devices.built_in import TOSA_PAYLOAD
+from tosaic.pte.payloads import payload_format
 from tosaic.report.document import Report
 from tosaic.report.numbers import count, memory
 from tosaic.report.parts import Section, table
@@ -114,7 +116,12 @@ def _delegate_row(delegate: PteDelegate) -> tuple[str, ...]:
 def _runs_by(delegate: PteDelegate) -> str:
     if delegate.has_source:
         return "its TOSA source"
-    return {"TOSA": "its payload", "VGF": "its payload, on Vulkan"}.get(delegate.payload_kind, "a model")
+    found = payload_format(delegate.payload)
+    if found is TOSA_PAYLOAD:
+        return "its payload"
+    if found is not None and found.engine is not None:
+        return f"its payload, on {found.engine.machine}"
+    return "a model"
 
 
 def _spec_text(value: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tosaic.base.defaults import INTEGER_TARGET
+from tosaic.base.defaults import INTEGER_TARGET, WIDE_INTEGER_TARGET
 from tosaic.quantizing.explanation import explain_quantization
 from tosaic.report.annotation import narrow_sections
 from tosaic.report.document import Report
@@ -125,7 +125,7 @@ def with_calibration(report: Report, program: QuantizedProgram, seconds: float) 
 
 def _target(graph: _core.Graph) -> str:
     is_wide = any(value.qparams is not None and value.qparams.dtype == "i16" for value in graph.values)
-    return f"{INTEGER_TARGET}+int16" if is_wide else INTEGER_TARGET
+    return WIDE_INTEGER_TARGET if is_wide else INTEGER_TARGET
 
 
 def _arithmetic(explanation: QuantizationExplanation, program: QuantizedProgram) -> str:

@@ -1,5 +1,7 @@
+#include <array>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,57 @@ TEST_CASE("a rule that matches no node is an error") {
   const std::vector<Rule> own{{.match = Match::kModule, .value = "head"}};
   CHECK_THROWS_WITH(verdicts(program(), claimant("host"), own),
                     Catch::Contains("rule deny(module='head') matches no node"));
+}
+
+TEST_CASE("a device of the caller is a claimant like those of tosaic") {
+  const auto mine = std::make_shared<const Device>(
+      Device{.name = "mine",
+             .members = {{"mine-1"}, {"mine-2", CmsisNnKernels::kDsp}},
+             .target = "tosa-1.0+int16+int",
+             .limits = Limits{{{{Op::kTosaMaxPool2d}, {DType::kI8}, {}, {DType::kI8}}, {{Op::kTosaSlice}}},
+                              {{{Op::kTosaMaxPool2d}, Quantity::kStride, 1, 2}}}});
+  const Claimant found = claimant("mine-2", std::array{mine});
+  CHECK(found.target == "TOSA-1.0+INT+int16");
+  CHECK(found.kernels == CmsisNnKernels::kDsp);
+  CHECK_FALSE(claimant_of(mine, "mine-1").kernels.has_value());
+  const std::vector<Verdict> judged = verdicts(program(), found);
+  CHECK(judged[0].supported());
+  CHECK(rules(judged[1]) == std::vector<std::string>{"stride"});
+  CHECK_THROWS_WITH(claimant_of(mine, "mine-3"), Catch::Contains("one of mine-1, mine-2, got 'mine-3'"));
+  CHECK_THROWS_WITH(claimant("vgf", std::array{mine}), Catch::Contains("unknown claimant"));
+}
+
+// The operators that a record lists.
+std::set<Op> listed(const Claimant& claimant) {
+  std::set<Op> out;
+  for (const OperatorRow& row : claimant.limits->operators) out.insert(row.ops.begin(), row.ops.end());
+  return out;
+}
+
+TEST_CASE("a device takes no operator that its record does not list") {
+  // A row of ops.def that nobody has put into a list yet is like these: no device has them.
+  const std::set<Op> unlisted{Op::kTosaVariable, Op::kTosaVariableWrite, Op::kTosaVariableRead};
+  std::set<Op> taken;
+  for (const std::shared_ptr<const Device>& device : built_in_devices())
+    if (!device->target.empty()) taken.merge(listed(claimant_of(device, device->members[0].name)));
+  for (const OpInfo& row : all_ops())
+    if (row.is_tosa) CHECK(taken.contains(row.op) != unlisted.contains(row.op));
+
+  const auto graph = std::make_shared<const Graph>(parse(R"(tosaic 1
+graph @g stage=tosa {
+  input %x: i8[4] path="x"
+  %y: i8[4] = tosa.identity(%x)
+  %z: i8[4] = tosa.custom(%y) {operator_name="mine", domain_name="mine", implementation_attrs=""}
+  return %z path="a"
+}
+)"));
+  std::vector<Reason> found;
+  const Claimant u85 = claimant("ethos-u85-128");
+  judge(*graph, graph->nodes()[0], *u85.limits, u85.name, found);
+  CHECK(found.empty());
+  judge(*graph, graph->nodes()[1], *u85.limits, u85.name, found);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].parts.what == "ethos-u85-128 has no 'tosa.custom'");
 }
 
 }  // namespace

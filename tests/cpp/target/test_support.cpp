@@ -326,4 +326,23 @@ TEST_CASE("a violation says what the target lacks, and where") {
         "'x')");
 }
 
+TEST_CASE("what is newer than the target is a violation") {
+  Single add;
+  const Graph graph =
+      add.in(DType::kF32, {2}).in(DType::kF32, {2}).out(Op::kTosaAdd, NoAttrs{}, DType::kF32, {2});
+  const TargetSpec spec = parse_target("TOSA-1.0+FP");
+  const SinceRow other[] = {{.version = {1, 1}, .op = Op::kTosaAdd, .dtype = DType::kF16}};
+  CHECK(check(graph, spec, other).empty());
+  const SinceRow newer[] = {{.version = {1, 1}, .op = Op::kTosaAdd, .dtype = DType::kF32}};
+  const std::vector<Violation> found = check(graph, spec, newer);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].rule == "version");
+  CHECK(found[0].parts.expected == "TOSA 1.1");
+  CHECK(found[0].parts.got == "TOSA-1.0+FP");
+  TargetSpec later = spec;
+  later.version = {1, 1};
+  CHECK(check(graph, later, newer).empty());
+  CHECK(to_string(later) == "TOSA-1.1+FP");
+}
+
 }  // namespace tosaic::target

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <set>
 
 #include "tensor_types.h"
 #include "tosa/every_op.h"
+#include "tosa/flatbuffer_walk.h"
 #include "tosaic/base/error.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/parse.h"
 #include "tosaic/ir/print.h"
 #include "tosaic/ir/recipe.h"
+#include "tosaic/ir/since.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/tosa/deserialize.h"
 #include "tosaic/tosa/serialize.h"
@@ -167,6 +170,28 @@ TEST_CASE("large constants, which are copied once, and small ones between them s
     const Graph read = tosa::deserialize(tosa::serialize(graph, {.inline_limit = limit}));
     require_same_nodes(graph, read);
   }
+}
+
+// The minor version that a file says.
+std::int32_t minor_version(const Graph& graph, std::span<const SinceRow> newer) {
+  const Storage file = tosa::serialize(graph, {.newer = newer});
+  CHECK(bytes_of(tosa::serialize(tosa::deserialize(file), {.newer = newer})) == bytes_of(file));
+  std::vector<std::byte> bytes = bytes_of(file);
+  std::int32_t found = 0;
+  std::memcpy(&found, bytes.data() + testing::FlatbufferPlace(bytes).table(0).field(1).offset(), 4);
+  return found;
+}
+
+TEST_CASE("a file has the least version that has everything in the graph") {
+  const Graph network = testing::small_tosa_network();
+  CHECK(least_version(network) == TosaVersion{1, 0});
+  const SinceRow newer[] = {{.version = {1, 1}, .op = Op::kTosaConv2d}};
+  CHECK(minor_version(network, newer) == 1);
+  const SinceRow unused[] = {{.version = {1, 1}, .op = Op::kTosaErf},
+                             {.version = {1, 1}, .dtype = DType::kF8E5M2}};
+  CHECK(minor_version(network, unused) == 0);
+  const SinceRow dtype[] = {{.version = {1, 1}, .dtype = network.type(network.inputs()[0].value).dtype}};
+  CHECK(minor_version(network, dtype) == 1);
 }
 
 TEST_CASE("origins are written and read as location text") {

@@ -39,7 +39,7 @@ class Encoder {
   EncodedFile encode() && {
     std::vector<Offset<schema::TosaRegion>> regions;
     for (const BlockPlan& block : file_.blocks) regions.push_back(region(block));
-    const auto version = schema::CreateVersion(builder_, 1, 0, 0, false);
+    const auto version = schema::CreateVersion(builder_, file_.version.major, file_.version.minor, 0, false);
     const auto root = schema::CreateTosaGraph(builder_, version, builder_.CreateVector(regions));
     schema::FinishTosaGraphBuffer(builder_, root);
     return {std::move(builder_), std::move(holes_)};

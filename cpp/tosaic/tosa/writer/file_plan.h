@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/since.h"
 
 namespace tosaic::tosa {
 
@@ -46,6 +47,7 @@ struct BlockPlan {
 
 struct FilePlan {
   std::vector<BlockPlan> blocks;  // the program first
+  TosaVersion version = {};       // the least that has everything in the program
 };
 
 // Throws for graphs that a file cannot express: see lay_out().

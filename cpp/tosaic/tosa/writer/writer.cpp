@@ -95,7 +95,8 @@ FileImage with_constants_behind(const FilePlan& file, const SerializeOptions& op
 }  // namespace
 
 FileImage write_program(const Graph& graph, const SerializeOptions& options) {
-  const FilePlan file = plan_file(graph);
+  FilePlan file = plan_file(graph);
+  file.version = least_version(graph, options.newer);
   const std::size_t constants = constant_bytes(file);
   if (constants > std::min(options.inline_limit, kMaxInline)) return with_constants_behind(file, options);
   return filled(encode(file, options, constants + bytes_without_constants(file), ConstantOffsets()));

@@ -12,6 +12,7 @@ from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.named import python_object, recipe_of
 from tosaic.cli.options import add_bind, add_io
 from tosaic.cli.showing import show
+from tosaic.devices.engines import engine_names
 
 __all__ = ["SUMMARY", "add_options", "run"]
 
@@ -58,7 +59,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--check-on",
         action="append",
-        choices=("reference", "vgf"),
+        choices=engine_names(),
         help="run the groups there, too, with equal results: the TOSA reference model, or Vulkan",
     )
     command.add_argument(

@@ -10,6 +10,7 @@ from tosaic.cli.errors import OK
 from tosaic.cli.options import add_bind, add_csv
 from tosaic.cli.output import say
 from tosaic.cli.showing import show
+from tosaic.devices.engines import EXAMPLES
 
 if TYPE_CHECKING:
     from tosaic.base.reportable import Reportable
@@ -27,7 +28,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         action="append",
         required=True,
-        help="who takes nodes, in order: names such as ethos-u55-128,cortex-m55, or TOSA targets",
+        help=f"who takes nodes, in order: names such as {','.join(EXAMPLES)}, or TOSA targets",
     )
     command.add_argument(
         "--why", metavar="NODE", action="append", help="say where this node goes, with all reasons"

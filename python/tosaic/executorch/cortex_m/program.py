@@ -8,6 +8,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.exported import is_exported_program
 from tosaic.base.options import checked, refusal, shown
+from tosaic.devices.registry import device_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
@@ -16,7 +17,7 @@ from tosaic.quantizing.quantized_program import QuantizedProgram
 __all__ = ["cortex_m_program", "half_conversion"]
 
 _WHERE = "cortex_m_program"
-_KIND = "cortex-m"
+_LIBRARY = "cortex_m"
 
 
 @checked
@@ -67,7 +68,7 @@ def cortex_m_program(
     """
     given = [claimants] if isinstance(claimants, str | Claimant) else claimants
     asked = require_claimants(_WHERE, given)
-    found = [each for each in asked if each.kind.startswith(_KIND)]
+    found = [each for each in asked if _is_of_library(each)]
     if len(found) != 1:
         names = ", ".join(each.name for each in asked)
         raise refusal(_WHERE, "claimants", "one Cortex-M, such as 'cortex-m55', among the claimants", names)
@@ -99,6 +100,11 @@ def cortex_m_program(
     from tosaic.executorch.cortex_m.lowering import lower_to_cortex_m
 
     return lower_to_cortex_m(program, asked, found[0])
+
+
+def _is_of_library(claimant: Claimant) -> bool:
+    device = device_of(claimant.kind)
+    return device is not None and device.kernel_library == _LIBRARY
 
 
 def half_conversion(program: Any) -> str | None:

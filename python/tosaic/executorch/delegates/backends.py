@@ -1,25 +1,30 @@
-"""The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: one class for each payload kind.
+"""The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: a class for each payload kind.
 
-ExecuTorch requires a class for each, and finds it by its name among the subclasses of `BackendDetails`.
+ExecuTorch requires a class for each, and finds it by its name among the subclasses of `BackendDetails`. The
+names are those of `tosaic.devices.Payload`.
 """
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any
 
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 
+from tosaic.devices.registry import payloads
 from tosaic.executorch.delegates.lowering import lower_delegate
 from tosaic.executorch.delegates.specs import read_compile_specs
 
-__all__ = ["TosaicEthosUBackend", "TosaicTosaBackend", "TosaicVgfBackend"]
+__all__ = ["backend_named", "require_backends"]
+
+_made: dict[str, type] = {}
+"""By name. ExecuTorch looks among subclasses, which nothing else may hold."""
 
 
 def _payload(edge_program: Any, compile_specs: Any) -> PreprocessResult:
     """Lowers the program of a delegate, and compiles the result for its runtime."""
     spec = read_compile_specs(compile_specs)
     lowered = lower_delegate(edge_program, spec.target)
-    return PreprocessResult(processed_bytes=spec.kind.compile(lowered.to_bytes(), spec.flags))
+    return PreprocessResult(processed_bytes=spec.payload.compile(lowered.to_bytes(), spec.flags))
 
 
 def _same(edge_program: Any, _: Any) -> Any:
@@ -27,25 +32,22 @@ def _same(edge_program: Any, _: Any) -> Any:
     return edge_program
 
 
-@final
-class TosaicTosaBackend(BackendDetails):  # type: ignore[misc]
-    """Payloads are ``.tosa`` files."""
-
-    preprocess = staticmethod(_payload)
-    copy_exported_program_for_preprocess = staticmethod(_same)
+def require_backends() -> None:
+    """Makes the classes of all kinds of payloads."""
+    for each in payloads().values():
+        backend_named(each.backend)
 
 
-@final
-class TosaicVgfBackend(BackendDetails):  # type: ignore[misc]
-    """Payloads are VGF files, for ``VgfBackend``."""
-
-    preprocess = staticmethod(_payload)
-    copy_exported_program_for_preprocess = staticmethod(_same)
-
-
-@final
-class TosaicEthosUBackend(BackendDetails):  # type: ignore[misc]
-    """Payloads are streams of what Vela compiled, for ``EthosUBackend``."""
-
-    preprocess = staticmethod(_payload)
-    copy_exported_program_for_preprocess = staticmethod(_same)
+def backend_named(name: str) -> Any:
+    """Returns the class of a kind of payload, by the name that `Payload.backend` has."""
+    if name not in _made:
+        _made[name] = type(
+            name,
+            (BackendDetails,),
+            {
+                "__doc__": "Lowers a delegate with tosaic.",
+                "preprocess": staticmethod(_payload),
+                "copy_exported_program_for_preprocess": staticmethod(_same),
+            },
+        )
+    return _made[name]

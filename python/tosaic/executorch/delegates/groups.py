@@ -83,6 +83,7 @@ class _Search:
         self.nodes = list(self.program.graph.nodes)
         imported = self._imported()
         self.claimant = self.rules.in_program(self.program, planned_graph(imported))
+        self._has_floats = self.claimant.spec is not None and self.claimant.spec.has_floats
         plan = propose(imported, (self.claimant,), gains=False).plan
         wanted = self._wanted(plan)
         barred = set(self.outside)
@@ -161,7 +162,7 @@ class _Search:
 
     def _groups(self, wanted: Mapping[Node, int], barred: Collection[Node]) -> list[list[Node]]:
         """Returns the groups of calls that are left, each in the order of the graph."""
-        is_integer = "FP" not in self.claimant.target.split("+")
+        is_integer = not self._has_floats
         tags = [Tag(str(group), is_integer) for group in sorted(set(wanted.values()))]
         constants = constant_placeholders(self.program)
         before = {node: node.meta.pop(TAG) for node in self.nodes if TAG in node.meta}
@@ -220,7 +221,7 @@ class _Search:
                     "border",
                     f"it cannot be in a delegate of '{self.claimant.name}' without its neighbours",
                     "neighbours in the same delegate, or integers between them"
-                    if "FP" not in self.claimant.target.split("+")
+                    if not self._has_floats
                     else "a delegate that computes something",
                 )
         refusals = self._refusals(plan)

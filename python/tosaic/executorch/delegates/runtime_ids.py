@@ -16,7 +16,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.options import checked, shown
-from tosaic.partitions.payload_kinds import KINDS
+from tosaic.devices.registry import payloads
 
 __all__ = ["delegates_of", "set_runtime_ids"]
 
@@ -53,7 +53,7 @@ def set_runtime_ids(program: Any) -> int:
     """
     from tosaic.executorch.delegates.specs import read_compile_specs
 
-    ours = {kind.backend for kind in KINDS.values()}
+    ours = {each.backend for each in payloads().values()}
     count = 0
     for module in delegates_of(program):
         if module.backend_id in ours:

@@ -12,15 +12,10 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.json_fields import read_json
 from tosaic.base.options import refusal
+from tosaic.devices.device import Payload
+from tosaic.devices.registry import payloads
 from tosaic.partitions.claimant import Claimant
-from tosaic.partitions.payload_kinds import (
-    KINDS,
-    SPEC_FORMAT,
-    SPEC_OWN,
-    SPEC_TARGET,
-    PayloadKind,
-    spec_entries,
-)
+from tosaic.partitions.payload_kinds import SPEC_FORMAT, SPEC_OWN, SPEC_TARGET, spec_entries
 
 __all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
 
@@ -33,7 +28,7 @@ class DelegateSpec:
 
     Attributes
     ----------
-    kind : PayloadKind
+    payload : Payload
     claimant : str
         The name of the claimant.
     target : str
@@ -44,7 +39,7 @@ class DelegateSpec:
         Of the tool that compiles the payload.
     """
 
-    kind: PayloadKind
+    payload: Payload
     claimant: str
     target: str
     runtime: str
@@ -68,7 +63,7 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
     """
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 
-    entries = spec_entries(spec.kind, claimant, spec.runtime, spec.flags)
+    entries = spec_entries(spec.payload, claimant, spec.runtime, spec.flags)
     for each in given:
         if not isinstance(each, CompileSpec):
             raise refusal("TosaicPartitioner", "compile_specs", "a sequence of CompileSpec", each)
@@ -102,13 +97,14 @@ def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
                 expected=f"an entry '{key}'",
                 got=", ".join(texts) or "none",
             )
-    kind = KINDS.get(texts[SPEC_FORMAT])
+    known = payloads()
+    payload = known.get(texts[SPEC_FORMAT])
     fields = read_json(f"{_WHERE}: compile spec '{SPEC_OWN}'", texts[SPEC_OWN])
     flags = fields.value("flags")
-    if kind is None:
-        raise fields.error(SPEC_FORMAT, " or ".join(map(repr, KINDS)), texts[SPEC_FORMAT])
+    if payload is None:
+        raise fields.error(SPEC_FORMAT, " or ".join(map(repr, known)), texts[SPEC_FORMAT])
     if not isinstance(flags, list) or not all(isinstance(each, str) for each in flags):
         raise fields.error("flags", "a list of strings", flags)
     return DelegateSpec(
-        kind, fields.text("claimant"), texts[SPEC_TARGET], fields.text("runtime"), tuple(flags)
+        payload, fields.text("claimant"), texts[SPEC_TARGET], fields.text("runtime"), tuple(flags)
     )

@@ -23,7 +23,7 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 
 from tosaic import _core
 from tosaic.base.options import refusal, shown
-from tosaic.executorch.delegates import backends  # noqa: F401 - ExecuTorch finds its classes when they are loaded
+from tosaic.executorch.delegates.backends import require_backends
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.groups import DelegateGroups, delegate_groups
 from tosaic.executorch.delegates.lowering import problems_of_delegate
@@ -39,7 +39,7 @@ from tosaic.executorch.wrapping.regroup import TAG
 from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.edge_plan import EdgePlan
-from tosaic.partitions.payload_kinds import kind_of
+from tosaic.partitions.payload_kinds import flags_of, kind_of, require_tool
 from tosaic.partitions.plan import NodePlace
 
 __all__ = ["TosaicPartitioner"]
@@ -109,21 +109,22 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.claimant = claimant if isinstance(claimant, Claimant) else Claimant.named(claimant)
-        kind = kind_of(self.claimant, _WHERE)
+        payload = kind_of(self.claimant, _WHERE)
         if not _is_strings(flags):
             raise refusal(_WHERE, "flags", "a sequence of strings", flags)
         if runtime is not None and not (_is_strings([runtime]) and runtime):
             raise refusal(_WHERE, "runtime", "the id of a runtime, or None", runtime)
         spec = DelegateSpec(
-            kind,
+            payload,
             self.claimant.name,
             self.claimant.target,
-            kind.runtime if runtime is None else runtime,
-            kind.flags(self.claimant, flags, _WHERE),
+            payload.runtime if runtime is None else runtime,
+            flags_of(payload, self.claimant, flags, _WHERE),
         )
         specs = compile_specs_of(spec, self.claimant, compile_specs)
-        kind.require_tool()
-        self.delegation_spec = DelegationSpec(kind.backend, specs)
+        require_tool(payload)
+        require_backends()
+        self.delegation_spec = DelegationSpec(payload.backend, specs)
         self._outside = read_outside(_WHERE, quantized_inputs, quantized_outputs, host_ops)
         self._weights = WeightSources()
         self._found: weakref.WeakKeyDictionary[Any, DelegateGroups] = weakref.WeakKeyDictionary()

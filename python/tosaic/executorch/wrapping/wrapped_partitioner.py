@@ -19,6 +19,7 @@ from executorch.exir.operator.convert import to_out_variant
 
 from tosaic import _core
 from tosaic.base.options import shown
+from tosaic.base.target import profiles_named
 from tosaic.executorch.wrapping.border_orders import CONVERSION
 from tosaic.executorch.wrapping.declared_orders import BorderOrders
 from tosaic.executorch.wrapping.delegate_orders import require_orders
@@ -205,8 +206,7 @@ def _integer_only(compile_specs: Sequence[Any]) -> bool:
     for spec in compile_specs:
         if spec.key == "tosa_spec":
             value = spec.value.decode() if isinstance(spec.value, bytes | bytearray) else str(spec.value)
-            profiles = value.split("+")
-            return "INT" in profiles and "FP" not in profiles
+            return profiles_named(value) == {"INT"}
     return False
 
 

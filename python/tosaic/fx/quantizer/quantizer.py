@@ -34,6 +34,7 @@ from tosaic.annotation.joins import Scale
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
+from tosaic.base.defaults import INTEGER_TARGET, WIDE_INTEGER_TARGET
 from tosaic.base.options import refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.fx.attention_parts import with_attention_parts_in
@@ -305,7 +306,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
                     calls.add(node.name)
         calls.update(separate_addends(model, calls))
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
-        spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
+        spec = WIDE_INTEGER_TARGET if is_wide else INTEGER_TARGET
         decomposed = decompose_for_arm(model, calls, spec)
         write_to_states(decomposed)
         bound_hiding_constants(decomposed)

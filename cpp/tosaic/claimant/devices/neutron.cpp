@@ -3,7 +3,7 @@
 // only changes the scale needs no kernel.
 #include <initializer_list>
 
-#include "tosaic/claimant/tables.h"
+#include "tosaic/claimant/devices/records.h"
 
 namespace tosaic::claimant {
 namespace {
@@ -79,9 +79,15 @@ Limits table() {
 
 }  // namespace
 
-const Limits& neutron_limits() {
-  static const Limits limits = table();
-  return limits;
+// Nodes that quantize and dequantize have kernels, too, so the arithmetic has floats.
+Device neutron() {
+  return {.name = "neutron",
+          .members = {{"neutron"}},
+          .arithmetic = "TOSA-1.0+INT+FP+int16+doubleround",
+          .limits = table(),
+          .integers = target::cmsis_nn_semantics(),
+          .orders = Orders::kPreserving,
+          .preserves_composites = true};
 }
 
 }  // namespace tosaic::claimant

@@ -1,6 +1,6 @@
 // The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions *_get_buffer_size, and the
 // kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel a convolution gets.
-#include "tosaic/claimant/cortex_m_scratch.h"
+#include "tosaic/claimant/cmsis_nn_scratch.h"
 
 #include <algorithm>
 #include <iterator>
@@ -54,9 +54,9 @@ std::optional<Convolution> convolution_of(const Graph& graph, const Node& node) 
 // ---- 8 bits ----
 
 // Kernels for vectors gather the windows of four results, and the others those of two, as 16-bit integers.
-std::int64_t gathered_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t gathered_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const std::int64_t window = conv.kernel_area() * conv.in_channels;
-  return kernels == CortexMKernels::kMve ? 4 * rounded_up(window, 16) : 2 * 2 * rounded_up(window, 4);
+  return kernels == CmsisNnKernels::kMve ? 4 * rounded_up(window, 16) : 2 * 2 * rounded_up(window, 4);
 }
 
 // The number of results of a row whose windows reach over an end that has `pad` elements of padding.
@@ -70,25 +70,25 @@ std::int64_t row_bytes(const Convolution& conv) {
   const std::int64_t uneven = ((row.out - 1) * row.stride + row.kernel - row.in) % 2;
   const std::int64_t left = results_at_end(row.pad, row.stride);
   const std::int64_t right = results_at_end(row.pad + uneven, row.stride);
-  if (left + right > row.out) return gathered_bytes(conv, CortexMKernels::kMve);
+  if (left + right > row.out) return gathered_bytes(conv, CmsisNnKernels::kMve);
   const std::int64_t first = row.kernel + row.pad;
   const std::int64_t last = row.kernel - 1 + (uneven != 0 ? right : row.pad);
   return std::max(first, last) * conv.in_channels;
 }
 
-std::int64_t dense_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t dense_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const bool grouped = conv.groups != 1;
   if (conv.kernel_area() == 1 && !conv.pads() && !conv.dilates() && !grouped)
     return 0;  // a product of matrices
   const bool along_rows = conv.height.in == 1 && conv.height.kernel == 1 && conv.width.dilation == 1 &&
                           conv.width.stride * conv.in_channels % 4 == 0 && !grouped;
-  return along_rows && kernels == CortexMKernels::kMve ? row_bytes(conv) : gathered_bytes(conv, kernels);
+  return along_rows && kernels == CmsisNnKernels::kMve ? row_bytes(conv) : gathered_bytes(conv, kernels);
 }
 
-std::int64_t depthwise_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t depthwise_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   constexpr std::int64_t kBlock = 124;  // the channels that a kernel for vectors handles together
-  if (kernels == CortexMKernels::kPlain) return 0;
-  const bool vectors = kernels == CortexMKernels::kMve;
+  if (kernels == CmsisNnKernels::kPlain) return 0;
+  const bool vectors = kernels == CmsisNnKernels::kMve;
   // With one input channel it is a dense convolution. The kernel transposes the weights first.
   if (vectors && conv.in_channels == 1 && conv.out_channels > 1)
     return dense_bytes(conv, kernels) + conv.out_channels * conv.kernel_area();
@@ -99,7 +99,7 @@ std::int64_t depthwise_bytes(const Convolution& conv, CortexMKernels kernels) {
   return has_own_kernel ? 0 : 2 * conv.in_channels * conv.kernel_area();
 }
 
-std::int64_t transposed_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t transposed_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const Convolution::Axis &y = conv.height, &x = conv.width;
   // The kernel convolves the upsampled image. A second buffer has the reversed weights.
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
@@ -112,23 +112,23 @@ std::int64_t transposed_bytes(const Convolution& conv, CortexMKernels kernels) {
 
 // ---- 16 bits ----
 
-std::int64_t wide_dense_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t wide_dense_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const std::int64_t window = conv.kernel_area() * conv.in_channels;
-  return 2 * (kernels == CortexMKernels::kMve ? 4 * rounded_up(window, 8) : 2 * window);
+  return 2 * (kernels == CmsisNnKernels::kMve ? 4 * rounded_up(window, 8) : 2 * window);
 }
 
-std::int64_t wide_depthwise_bytes(const Convolution& conv, CortexMKernels kernels) {
+std::int64_t wide_depthwise_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const bool has_fast_kernel =
       conv.in_channels == conv.out_channels && !conv.dilates() && conv.kernel_area() < 512;
-  if (!has_fast_kernel || kernels == CortexMKernels::kPlain) return 0;
+  if (!has_fast_kernel || kernels == CmsisNnKernels::kPlain) return 0;
   const std::int64_t window = 2 * conv.in_channels * conv.kernel_area();
-  return kernels == CortexMKernels::kMve ? 4 * window + 8
+  return kernels == CmsisNnKernels::kMve ? 4 * window + 8
                                          : window;  // a vector may reach 8 bytes over the end
 }
 
 // ---- operators ----
 
-std::int64_t conv_bytes(const Graph& graph, const Node& node, bool wide, CortexMKernels kernels) {
+std::int64_t conv_bytes(const Graph& graph, const Node& node, bool wide, CmsisNnKernels kernels) {
   const std::optional<Convolution> conv = convolution_of(graph, node);
   if (!conv) return 0;
   const bool depthwise = !conv->transposed && conv->groups == conv->in_channels;
@@ -143,22 +143,22 @@ std::int64_t conv_bytes(const Graph& graph, const Node& node, bool wide, CortexM
 
 // Products of int8 matrices correct for the zero point of the input by the sums of the weights: one for each column of the
 // result.
-std::int64_t weight_sum_bytes(const Graph& graph, const Node& node, bool wide, CortexMKernels kernels) {
+std::int64_t weight_sum_bytes(const Graph& graph, const Node& node, bool wide, CmsisNnKernels kernels) {
   const Shape& out = graph.type(graph.result(node)).shape;
-  return wide || out.empty() || kernels != CortexMKernels::kMve ? 0 : out.back() * kSumBytes;
+  return wide || out.empty() || kernels != CmsisNnKernels::kMve ? 0 : out.back() * kSumBytes;
 }
 
 // One sum for each channel. A mean over images is an average pool.
-std::int64_t average_bytes(const Graph& graph, const Node& node, bool /*wide*/, CortexMKernels kernels) {
+std::int64_t average_bytes(const Graph& graph, const Node& node, bool /*wide*/, CmsisNnKernels kernels) {
   const Shape& in = graph.type(graph.operands(node)[0]).shape;
   const std::int64_t channels = in.size() < 3 ? 1 : in[in.size() - 3];
-  return kernels == CortexMKernels::kDsp && in.size() <= 4 ? channels * kSumBytes : 0;
+  return kernels == CmsisNnKernels::kDsp && in.size() <= 4 ? channels * kSumBytes : 0;
 }
 
 // The operators whose kernels have buffers.
 struct Row {
   Op op;
-  std::int64_t (*bytes)(const Graph& graph, const Node& node, bool wide, CortexMKernels kernels);
+  std::int64_t (*bytes)(const Graph& graph, const Node& node, bool wide, CmsisNnKernels kernels);
 };
 
 constexpr Row kRows[] = {
@@ -168,7 +168,7 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-std::int64_t scratch_bytes(const Graph& graph, const Node& node, CortexMKernels kernels) {
+std::int64_t scratch_bytes(const Graph& graph, const Node& node, CmsisNnKernels kernels) {
   const std::span<const ValueId> operands = graph.operands(node);
   if (operands.empty() || !operands[0].valid()) return 0;
   const DType dtype = graph.type(operands[0]).dtype;

@@ -2,7 +2,7 @@
 // report). The tests of the full tier compile programs around each limit with Vela.
 #include <initializer_list>
 
-#include "tosaic/claimant/tables.h"
+#include "tosaic/claimant/devices/records.h"
 
 namespace tosaic::claimant {
 namespace {
@@ -99,8 +99,7 @@ Limits u55() {
 // Ethos-U85 has the operators of profile INT with all their dtypes, which lowering checks.
 Limits u85() {
   Limits out;
-  for (const OpInfo& row : all_ops())
-    if (row.is_tosa && row.op != Op::kTosaCustom && !row.has(kEffect)) out.operators.push_back({{row.op}});
+  out.operators = {{tosa_1_0_operators()}, {{Op::kTosaCondIf, Op::kTosaWhileLoop}}};
   out.limits = {
       {kConvolutions, Quantity::kInputChannels, 1, k64K},  // not listed, but Vela refuses more
       {{Op::kTosaTransposeConv2d, Op::kTosaConv3d}, Quantity::kConstantWeight, 1, 1},
@@ -111,14 +110,27 @@ Limits u85() {
 
 }  // namespace
 
-const Limits& ethos_u55_limits() {
-  static const Limits limits = u55();
-  return limits;
+Device ethos_u55() {
+  return {.name = "ethos-u55",
+          .members = {{"ethos-u55-32"},
+                      {"ethos-u55-64"},
+                      {"ethos-u55-128"},
+                      {"ethos-u55-256"},
+                      {"ethos-u65-256"},
+                      {"ethos-u65-512"}},
+          .target = "TOSA-1.0+INT+int16+int4",
+          .limits = u55()};
 }
 
-const Limits& ethos_u85_limits() {
-  static const Limits limits = u85();
-  return limits;
+Device ethos_u85() {
+  return {.name = "ethos-u85",
+          .members = {{"ethos-u85-128"},
+                      {"ethos-u85-256"},
+                      {"ethos-u85-512"},
+                      {"ethos-u85-1024"},
+                      {"ethos-u85-2048"}},
+          .target = "TOSA-1.0+INT+int16+int4",
+          .limits = u85()};
 }
 
 }  // namespace tosaic::claimant

@@ -4,7 +4,7 @@
 // changes the scale, there is no kernel.
 #include <initializer_list>
 
-#include "tosaic/claimant/tables.h"
+#include "tosaic/claimant/devices/records.h"
 
 namespace tosaic::claimant {
 namespace {
@@ -95,9 +95,19 @@ Limits table() {
 
 }  // namespace
 
-const Limits& cortex_m_limits() {
-  static const Limits limits = table();
-  return limits;
+// Nodes that quantize and dequantize have kernels, too, so the arithmetic has floats.
+Device cortex_m() {
+  return {.name = "cortex-m",
+          .members = {{"cortex-m0plus", CmsisNnKernels::kPlain},
+                      {"cortex-m4", CmsisNnKernels::kDsp},
+                      {"cortex-m33", CmsisNnKernels::kDsp},
+                      {"cortex-m55", CmsisNnKernels::kMve},
+                      {"cortex-m85", CmsisNnKernels::kMve}},
+          .arithmetic = "TOSA-1.0+INT+FP+int16+doubleround",
+          .limits = table(),
+          .integers = target::cmsis_nn_semantics(),
+          .orders = Orders::kPreserving,
+          .preserves_composites = true};
 }
 
 }  // namespace tosaic::claimant

@@ -1,4 +1,4 @@
-// cortex_m_scratch: the temporary memory of CMSIS-NN's kernels.
+// cmsis_nn_scratch: the temporary memory of CMSIS-NN's kernels.
 //
 // A kernel of CMSIS-NN allocates nothing. Its caller passes a buffer, which has no meaning before and after the call, so
 // kernels that run one after another share one. How large it has to be depends on the form of the kernel: CMSIS-NN has
@@ -11,7 +11,7 @@
 
 namespace tosaic::claimant {
 
-enum class CortexMKernels : std::uint8_t {
+enum class CmsisNnKernels : std::uint8_t {
   kPlain,  // Cortex-M0+
   kDsp,    // Cortex-M4 and Cortex-M33
   kMve,    // Cortex-M55 and Cortex-M85
@@ -19,6 +19,6 @@ enum class CortexMKernels : std::uint8_t {
 
 // The bytes of the buffers of the kernel that computes a node of a graph at stage quantized. They are 0 if the kernel needs
 // none, and if CMSIS-NN has no kernel for the node.
-[[nodiscard]] std::int64_t scratch_bytes(const Graph& graph, const Node& node, CortexMKernels kernels);
+[[nodiscard]] std::int64_t scratch_bytes(const Graph& graph, const Node& node, CmsisNnKernels kernels);
 
 }  // namespace tosaic::claimant

@@ -1,0 +1,292 @@
+"""`Device`: a family of devices as data. Users write one for a device of their own.
+
+A device says which operators it takes, in which arithmetic, and what becomes of a group that it takes. The
+compiler reads the record and knows no device by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from tosaic import _core
+    from tosaic.devices.engines import Engine
+
+__all__ = ["Device", "DeviceRecipe", "Limit", "Operators", "Payload", "Sizes"]
+
+Sizes: TypeAlias = Sequence[int | None]
+"""The bytes of each tensor; None where a payload does not say them."""
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Operators that a device has, with the dtypes that they take.
+
+    Several entries of one operator are alternatives. An operator without an entry is not taken.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Operators of TOSA (``"tosa.conv2d"``) if the device has a target, and of tosaic (``"conv"``) if not.
+    input, second, result : sequence of str
+        Dtypes (``"i8"``) of the first operand, of the second one and of results; all of them if empty.
+    """
+
+    names: Sequence[str]
+    input: Sequence[str] = ()
+    second: Sequence[str] = ()
+    result: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of operators: a number of a node that has to be in a range.
+
+    Attributes
+    ----------
+    names : sequence of str
+        As in `Operators`.
+    quantity : str
+        The number, such as ``"stride"`` or ``"kernel-height"``: the name of the rule in a `Reason`. Yes is 1,
+        and no is 0.
+    least, most : int
+        The range. Without `most`, there is no upper bound.
+    when : str
+        The nodes for which it is a limit: ``"always"``, ``"padded"``, ``"transposed"`` ...
+    unit : int
+        For ``"kernel-volume"``, to a multiple of which input channels are rounded up.
+    """
+
+    names: Sequence[str]
+    quantity: str
+    least: int = 0
+    most: int | None = None
+    when: str = "always"
+    unit: int = 1
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a runtime of the device reads: a file that a tool makes of the ``.tosa`` file of a group.
+
+    Attributes
+    ----------
+    name : str
+        In compile specs, and the suffix of files: ``vgf``.
+    compile : callable
+        Returns the payload of the bytes of a ``.tosa`` file and of flags. It raises `UnsupportedOp` for a
+        file that the tool refuses.
+    runtime : str
+        The id of ExecuTorch's runtime that reads it.
+    backend : str
+        The name of the class that ExecuTorch calls. It is made when ExecuTorch is first used.
+    title : str
+        The name of the format in messages; `name` by default.
+    require_tool : callable, optional
+        Raises ImportError if the tool is not installed.
+    flags : callable, optional
+        Returns the flags of the tool for a member of the device and the flags of the user. It raises
+        `InvalidGraph` for flags that the tool does not take. None: the flags of the user, as they are.
+    takes_flags : bool
+        Whether the tool has flags.
+    magic : bytes
+        The bytes at place `magic_at` by which a payload is known.
+    sizes : callable, optional
+        Checks a payload and returns the bytes of each of its inputs, and of its outputs; None if the payload
+        does not say how many there are. It raises `InvalidGraph` for a damaged one.
+    engine : Engine, optional
+        What runs a payload on this machine.
+    contents : str
+        For messages: what the payload is, and who runs it.
+    whose : str
+        For messages: the names of claimants with this payload.
+    names_member : bool
+        Whether compile specs name the member of the device, as ``target``.
+    """
+
+    name: str
+    compile: Callable[[bytes, Sequence[str]], bytes]
+    runtime: str
+    backend: str
+    title: str = ""
+    require_tool: Callable[[], Any] | None = None
+    flags: Callable[[str, Sequence[str]], Sequence[str]] | None = None
+    takes_flags: bool = True
+    magic: bytes = b""
+    magic_at: int = 0
+    sizes: Callable[[bytes], tuple[Sizes, Sizes] | None] | None = None
+    engine: Engine | None = None
+    contents: str = ""
+    whose: str = ""
+    names_member: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The name of the format in messages."""
+        return self.title or self.name
+
+
+@dataclass(frozen=True)
+class DeviceRecipe:
+    """A recipe of a device, as `tosaic.recipes.named` returns it.
+
+    Attributes
+    ----------
+    name : str
+    summary : str
+    claimants : sequence of str
+        Who takes nodes, in this order.
+    config : str
+        The name of a function of `tosaic.QConfig`: ``"int8"`` or ``"int16x8"``.
+    every_operator : bool
+        Of the config.
+    rules : sequence of str or rule
+        Rules of `tosaic.recipes` by name, or rules of `tosaic.quantize`.
+    stages : sequence of str, pair of str, or Stage
+        Stages: ``"kernels"``, which lists the kernels for the operators of the host; the name of a stage and
+        the library of kernels for which it makes a program; or stages.
+    options : mapping of str to mapping
+        Options of `Claimant.named`, by name of a claimant.
+    rgba : bool
+    partners : sequence of str
+        Recipes with which it is combined, each to a further recipe ``name+partner``.
+    """
+
+    name: str
+    summary: str
+    claimants: Sequence[str]
+    config: Literal["int8", "int16x8"] = "int8"
+    every_operator: bool = False
+    rules: Sequence[Any] = ()
+    stages: Sequence[Any] = ("kernels",)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rgba: bool = False
+    partners: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """A family of devices, as data.
+
+    The first group of attributes is that of the C++ record (``tosaic/claimant/device.h``), the second one
+    says what becomes of a group.
+
+    Attributes
+    ----------
+    name : str
+        The family.
+    members : sequence of str
+        The devices: names of claimants. `name` alone by default.
+    target : str
+        The TOSA target for which groups are lowered. Empty: the device does not read TOSA, and operators are
+        those of tosaic.
+    arithmetic : str
+        Without a target: the TOSA target in which the arithmetic is written. Empty: groups are not lowered.
+    operators : sequence of Operators
+        What the device takes. It takes nothing else.
+    limits : sequence of Limit
+    semantics : {"tosa", "cmsis-nn"}
+        The integer forms of operators.
+    orders : {"any", "tosa", "preserving"}
+        The dim orders in which the device wants operands: any, as operators of TOSA read them, or these with
+        the axis of a composite innermost.
+    preserves_composites : bool
+        Whether the composites among `operators` reach the device whole.
+    connected : bool
+        Whether a group has to be connected.
+    least_size : int
+        The least number of nodes of a group.
+    kernels : mapping of str to str
+        By member, the form of CMSIS-NN's kernels that compute nodes: ``"plain"``, ``"dsp"`` or ``"mve"``.
+    payload : Payload, optional
+        What the runtime reads. None: groups have none.
+    recipes : sequence of DeviceRecipe
+    kernel_library : str
+        The library of ExecuTorch whose kernels compute nodes: ``cortex_m``.
+    is_kernels : bool
+        Whether a group is written as calls of kernels, which a runtime may fuse.
+
+    Examples
+    --------
+    >>> from tosaic.devices import Device, Limit, Operators
+    >>> device = Device(
+    ...     name="mine",
+    ...     target="TOSA-1.0+INT",
+    ...     operators=[Operators(["tosa.conv2d", "tosa.rescale"])],
+    ...     limits=[Limit(["tosa.conv2d"], "stride", 1, 2)],
+    ... )
+    >>> device.core.claimant("mine").fields["target"]
+    'TOSA-1.0+INT'
+    """
+
+    name: str
+    members: Sequence[str] = ()
+    target: str = ""
+    arithmetic: str = ""
+    operators: Sequence[Operators] = ()
+    limits: Sequence[Limit] = ()
+    semantics: Literal["tosa", "cmsis-nn"] = "tosa"
+    orders: Literal["any", "tosa", "preserving"] = "tosa"
+    preserves_composites: bool = False
+    connected: bool = True
+    least_size: int = 1
+    kernels: Mapping[str, str] = field(default_factory=dict)
+
+    payload: Payload | None = None
+    recipes: Sequence[DeviceRecipe] = ()
+    kernel_library: str = ""
+    is_kernels: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its claimants."""
+        return tuple(self.members) or (self.name,)
+
+    @cached_property
+    def core(self) -> _core.Device:
+        """The record of the core.
+
+        Raises
+        ------
+        InvalidGraph
+            An operator, a quantity, a dtype or the target does not exist.
+        """
+        from tosaic import _core
+
+        return _core.Device(
+            name=self.name,
+            members=[(name, self.kernels.get(name)) for name in self.names],
+            target=self.target,
+            arithmetic=self.arithmetic,
+            operators=[(row.names, row.input, row.second, row.result) for row in self.operators],
+            limits=[
+                (row.names, row.quantity, row.least, row.most, row.when, row.unit) for row in self.limits
+            ],
+            semantics=self.semantics,
+            orders=self.orders,
+            preserves_composites=self.preserves_composites,
+            connected=self.connected,
+            least_size=self.least_size,
+        )
+
+    @classmethod
+    def of_core(cls, core: _core.Device, **more: Any) -> Device:
+        """Returns a device whose tables are those of a record of the core; `more` has the other fields."""
+        fields = dict(core.fields)
+        del fields["has_limits"]
+        members = fields.pop("members")
+        made = cls(
+            **fields
+            | {
+                "members": tuple(name for name, _ in members),
+                "kernels": {name: form for name, form in members if form},
+                "operators": tuple(Operators(*row) for row in fields["operators"]),
+                "limits": tuple(Limit(*row) for row in fields["limits"]),
+            },
+            **more,
+        )
+        vars(made)["core"] = core
+        return made

@@ -1,0 +1,46 @@
+"""The devices Ethos-U: streams of commands, by Vela."""
+
+from __future__ import annotations
+
+import math
+
+from tosaic import _core
+from tosaic.devices.device import DeviceRecipe, Payload, Sizes
+from tosaic.devices.device_compilers import compile_with_vela, require_tool, vela_flags
+from tosaic.devices.vela_stream import pack_vela, unpack_vela
+
+__all__ = ["U55_RECIPES", "U85_RECIPES", "VELA_PAYLOAD"]
+
+
+def _sizes(payload: bytes) -> tuple[Sizes, Sizes]:
+    try:
+        stream = unpack_vela(payload)
+    except _core.InvalidGraph as error:
+        said = {name: error.parts[name] for name in ("expected", "got", "hint")}
+        what = f"the payload: {error.parts['what']}"
+        raise _core.make_error(_core.InvalidGraph, where="payload", what=what, **said) from error
+    inputs, outputs = (
+        [math.prod(each.shape) * each.element_bytes for each in side]
+        for side in (stream.inputs, stream.outputs)
+    )
+    return inputs, outputs
+
+
+VELA_PAYLOAD = Payload(
+    "vela",
+    lambda tosa, flags: pack_vela(compile_with_vela(tosa, flags)),
+    runtime="EthosUBackend",
+    backend="TosaicEthosUBackend",
+    title="Vela",
+    require_tool=lambda: require_tool("vela"),
+    flags=vela_flags,
+    magic=b"vela_bin_stream\0",
+    sizes=_sizes,
+    contents="commands for Ethos-U, which only the device runs",
+    whose="an Ethos-U such as 'ethos-u55-128'",
+    names_member=True,
+)
+
+U55_RECIPES = (DeviceRecipe("ethos-u55", "int8 for an Ethos-U55 with 128 multipliers.", ("ethos-u55-128",)),)
+
+U85_RECIPES = (DeviceRecipe("ethos-u85", "int8 for an Ethos-U85 with 256 multipliers.", ("ethos-u85-256",)),)

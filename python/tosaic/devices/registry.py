@@ -1,0 +1,170 @@
+"""Which devices there are: those of tosaic, those that a program registered, and those of installed packages.
+
+A package names its devices as entry points of the group ``tosaic.devices``: each is a `Device`, or a sequence
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from tosaic import _core
+from tosaic.base.options import refusal, shown
+from tosaic.devices.built_in import TOSA_PAYLOAD, built_in_devices
+from tosaic.devices.device import Device, Payload
+
+__all__ = [
+    "claimant_names",
+    "core_claimant",
+    "device_of",
+    "devices",
+    "limit_names",
+    "payload_of",
+    "payloads",
+    "register",
+]
+
+GROUP = "tosaic.devices"
+_TOSA = "tosa-"
+_registered: list[Device] = []
+
+
+def devices() -> tuple[Device, ...]:
+    """Returns all devices, the host first."""
+    return (*built_in_devices(), *_installed(), *_registered)
+
+
+def register(device: Device) -> Device:
+    """Adds a device to this process, and returns it.
+
+    Its members are claimants from then on, its recipes are known by name, and its payloads are read. The
+    command line knows devices of installed packages only (entry points of the group ``tosaic.devices``).
+
+    Parameters
+    ----------
+    device : Device
+
+    Raises
+    ------
+    InvalidGraph
+        It is no device, an operator, quantity, dtype or target of its tables does not exist, or a device, a
+        member, a recipe or a payload of this name exists already.
+
+    Examples
+    --------
+    >>> from tosaic.devices import Device, Operators, register
+    >>> import tosaic
+    >>> _ = register(Device("doc-npu", target="TOSA-1.0+INT", operators=[Operators(["tosa.add"])]))
+    >>> tosaic.Claimant.named("doc-npu").target
+    'TOSA-1.0+INT'
+    """
+    if any(device is each for each in _registered):
+        return device
+    _require_new("register", device, devices())
+    _registered.append(device)
+    return device
+
+
+def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
+    """Refuses what is no device, and a device with a name that another one has."""
+    if not isinstance(device, Device):
+        raise refusal(where, "device", "a tosaic.devices.Device", shown(device))
+    _ = device.core
+    for kind, names, taken in (
+        ("device", {device.name}, {each.name for each in known}),
+        ("claimant", set(device.names), {name for each in known for name in each.names}),
+        ("recipe", _recipes(device), {name for each in known for name in _recipes(each)}),
+        ("payload", _payloads(device), {TOSA_PAYLOAD.name} | {n for each in known for n in _payloads(each)}),
+    ):
+        for name in sorted(names & taken):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=where,
+                what=f"there is a {kind} '{name}' already",
+                expected="names that no other device has",
+                got=f"device '{device.name}'",
+            )
+
+
+def _recipes(device: Device) -> set[str]:
+    return {each.name for each in device.recipes}
+
+
+def _payloads(device: Device) -> set[str]:
+    return set() if device.payload is None else {device.payload.name}
+
+
+@cache
+def _installed() -> tuple[Device, ...]:
+    """Returns the devices of installed packages, by name of the entry point."""
+    found: list[Device] = []
+    for point in sorted(metadata.entry_points(group=GROUP), key=lambda each: each.name):
+        loaded = point.load()
+        for device in loaded if isinstance(loaded, list | tuple) else (loaded,):
+            where = f"entry point '{point.name}' of {GROUP}"
+            _require_new(where, device, (*built_in_devices(), *found))
+            found.append(device)
+    return tuple(found)
+
+
+def device_of(kind: str) -> Device | None:
+    """Returns the device of a claimant, by the name of the member; None for a TOSA target."""
+    if kind.lower().startswith(_TOSA):
+        return None
+    return next((each for each in _in_order() if kind in each.names), None)
+
+
+def _in_order() -> Iterator[Device]:
+    """Yields the devices; packages are asked after those of tosaic."""
+    yield from built_in_devices()
+    yield from _registered
+    yield from _installed()
+
+
+def core_claimant(kind: str) -> _core.Claimant:
+    """Returns the core's claimant of a name: of a member of a device, or of a TOSA target.
+
+    Raises
+    ------
+    InvalidGraph
+        There is none. The message lists the names.
+    """
+    found = device_of(kind.lower())
+    if found is not None:
+        return found.core.claimant(kind.lower())
+    is_target = kind.lower().startswith(_TOSA)
+    return _core.claimant(kind, None if is_target else [each.core for each in devices()])
+
+
+def claimant_names() -> tuple[str, ...]:
+    """Returns the names of claimants besides TOSA targets."""
+    return tuple(name for each in devices() for name in each.names)
+
+
+def limit_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the quantities of a `Limit`, and the conditions for its `when`.
+
+    Examples
+    --------
+    >>> from tosaic.devices import limit_names
+    >>> quantities, conditions = limit_names()
+    >>> "stride" in quantities, conditions[:2]
+    (True, ('always', 'padded'))
+    """
+    quantities, conditions = _core.limit_names()
+    return tuple(quantities), tuple(conditions)
+
+
+def payload_of(kind: str) -> Payload | None:
+    """Returns the payload of a claimant; None if its groups have none."""
+    device = device_of(kind)
+    return TOSA_PAYLOAD if device is None else device.payload
+
+
+def payloads() -> dict[str, Payload]:
+    """Returns the kinds of payloads by name."""
+    found = {TOSA_PAYLOAD.name: TOSA_PAYLOAD}
+    return found | {each.payload.name: each.payload for each in devices() if each.payload is not None}
