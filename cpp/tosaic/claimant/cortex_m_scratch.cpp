@@ -1,5 +1,6 @@
-// The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions *_get_buffer_size, and the
-// kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel a convolution gets.
+// The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions
+// *_get_buffer_size, and the kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel
+// a convolution gets.
 #include "tosaic/claimant/cortex_m_scratch.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ constexpr std::int64_t kSumBytes = 4;  // of an int32
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-// A convolution as the kernels see it: images of channels, and one stride, padding and dilation for each axis of them. A
-// convolution over one axis has images of height 1.
+// A convolution as the kernels see it: images of channels, and one stride, padding and dilation for each axis
+// of them. A convolution over one axis has images of height 1.
 struct Convolution {
   struct Axis {
     std::int64_t in = 1, kernel = 1, out = 1, stride = 1, pad = 0, dilation = 1;
@@ -53,7 +54,7 @@ std::optional<Convolution> convolution_of(const Graph& graph, const Node& node) 
 
 // ---- 8 bits ----
 
-// Kernels for vectors gather the windows of four results, and the others those of two, as 16-bit integers.
+// Kernels for vectors gather the windows of four results, and the others of two, as 16-bit integers.
 std::int64_t gathered_bytes(const Convolution& conv, CortexMKernels kernels) {
   const std::int64_t window = conv.kernel_area() * conv.in_channels;
   return kernels == CortexMKernels::kMve ? 4 * rounded_up(window, 16) : 2 * 2 * rounded_up(window, 4);
@@ -64,7 +65,8 @@ std::int64_t results_at_end(std::int64_t pad, std::int64_t stride) {
   return pad == 0 ? 0 : std::max<std::int64_t>(1, (pad + stride - 1) / stride);
 }
 
-// Convolutions along rows read the input in place, but for the ends of a row, which they copy with the padding.
+// Convolutions along rows read the input in place, but for the ends of a row, which they copy with the
+// padding.
 std::int64_t row_bytes(const Convolution& conv) {
   const Convolution::Axis& row = conv.width;
   const std::int64_t uneven = ((row.out - 1) * row.stride + row.kernel - row.in) % 2;
@@ -104,8 +106,8 @@ std::int64_t transposed_bytes(const Convolution& conv, CortexMKernels kernels) {
   // The kernel convolves the upsampled image. A second buffer has the reversed weights.
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
     return gathered_bytes(conv, kernels) + conv.in_channels * conv.kernel_area() * conv.out_channels;
-  // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height where the
-  // kernel has that of the width, so it returns too little if the width has the larger stride.
+  // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height
+  // where the kernel has that of the width, so it returns too little if the width has the larger stride.
   const std::int64_t columns = (x.in - 1) * x.stride + std::max({x.kernel, x.stride, y.stride});
   return columns * std::max(y.kernel, y.stride) * conv.out_channels * kSumBytes;
 }
@@ -141,8 +143,8 @@ std::int64_t conv_bytes(const Graph& graph, const Node& node, bool wide, CortexM
   return depthwise && conv->batch == 1 ? depthwise_bytes(*conv, kernels) : dense_bytes(*conv, kernels);
 }
 
-// Products of int8 matrices correct for the zero point of the input by the sums of the weights: one for each column of the
-// result.
+// Products of int8 matrices correct for the zero point of the input by the sums of the weights: one for each
+// column of the result.
 std::int64_t weight_sum_bytes(const Graph& graph, const Node& node, bool wide, CortexMKernels kernels) {
   const Shape& out = graph.type(graph.result(node)).shape;
   return wide || out.empty() || kernels != CortexMKernels::kMve ? 0 : out.back() * kSumBytes;

@@ -1,8 +1,8 @@
 // cortex_m_scratch: the temporary memory of CMSIS-NN's kernels.
 //
-// A kernel of CMSIS-NN allocates nothing. Its caller passes a buffer, which has no meaning before and after the call, so
-// kernels that run one after another share one. How large it has to be depends on the form of the kernel: CMSIS-NN has
-// three, for CPUs with vectors, for those with DSP instructions, and for all others.
+// A kernel of CMSIS-NN allocates nothing. Its caller passes a buffer, which has no meaning before and after
+// the call, so kernels that run one after another share one. How large it has to be depends on the form of
+// the kernel: CMSIS-NN has three, for CPUs with vectors, for those with DSP instructions, and for all others.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ enum class CortexMKernels : std::uint8_t {
   kMve,    // Cortex-M55 and Cortex-M85
 };
 
-// The bytes of the buffers of the kernel that computes a node of a graph at stage quantized. They are 0 if the kernel needs
-// none, and if CMSIS-NN has no kernel for the node.
+// The bytes of the buffers of the kernel that computes a node of a graph at stage quantized. They are 0 if
+// the kernel needs none, and if CMSIS-NN has no kernel for the node.
 [[nodiscard]] std::int64_t scratch_bytes(const Graph& graph, const Node& node, CortexMKernels kernels);
 
 }  // namespace tosaic::claimant

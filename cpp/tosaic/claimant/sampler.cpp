@@ -1,5 +1,6 @@
-// Limits of a texture sampler: images of i8 in Vulkan's SNORM format with grids of i8 or i16 from -1 to 1, or floats. The
-// integers have fixed quantization parameters, since the hardware computes with the numbers of the format.
+// Limits of a texture sampler: images of i8 in Vulkan's SNORM format with grids of i8 or i16 from -1 to 1, or
+// floats. The integers have fixed quantization parameters, since the hardware computes with the numbers of
+// the format.
 #include "tosaic/claimant/tables.h"
 
 namespace tosaic::claimant {

@@ -1,5 +1,5 @@
-// Limits of VGF: what Arm's model converter reads. It has all operators of TOSA but those that a graph of the Vulkan
-// extension for tensors cannot contain: control flow and variables.
+// Limits of VGF: what Arm's model converter reads. It has all operators of TOSA but those that a graph of the
+// Vulkan extension for tensors cannot contain: control flow and variables.
 #include "tosaic/claimant/tables.h"
 
 namespace tosaic::claimant {
