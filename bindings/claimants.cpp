@@ -47,7 +47,8 @@ claimant::Match match_of(const std::string& text) {
   return claimant::Match::kOp;
 }
 
-// Rules as (kind, value, function or None, allow, text). The function takes the graph and the index of a node.
+// Rules as (kind, value, function or None, allow, text). The function takes the graph and the index of a
+// node.
 std::vector<claimant::Rule> rules_of(const py::sequence& rules, const SharedGraph& graph) {
   std::vector<claimant::Rule> out;
   for (const py::handle each : rules) {
@@ -126,7 +127,7 @@ void bind_claimants(py::module_& m) {
   m.def(
       "claimant", [](const std::string& name) { return to_dict(claimant::claimant(name)); }, py::arg("name"),
       "The fields of a claimant by name.");
-  m.def("claimant_names", &claimant::claimant_names, "The names of claimants besides TOSA's targets.");
+  m.def("claimant_names", &claimant::claimant_names, "The names of claimants other than TOSA's targets.");
   m.def("verdicts", &verdicts, py::arg("graph").none(false), py::arg("claimant"),
         py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
