@@ -55,7 +55,7 @@ class Sample:
     attributes : mapping
         Values of the attributes whose defaults have no meaning. ``"?"`` is replaced by the tested dtype.
     extensions : str
-        Extensions that a target needs besides a profile, such as ``+fft``.
+        Extensions that a target needs in addition to a profile, such as ``+fft``.
     regions : callable, optional
         Makes the regions for a dtype.
     results : tuple of int
@@ -328,7 +328,7 @@ def one_op_graph(
     """Returns a graph with one node of the operator.
 
     Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
-    empty. `more` has attributes to be added to those of the sample.
+    empty. `more` has attributes to be added to the attributes of the sample.
 
     Raises
     ------
@@ -510,7 +510,7 @@ def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
 
 
 def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
-    """Returns the dtypes that work for each of `COLUMNS`; for TOSA operators, those of the first operand."""
+    """Returns the dtypes that work for each of `COLUMNS`; of the first operand for TOSA operators."""
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for cell in cells_of(op):
         if isinstance(cell, Cell):

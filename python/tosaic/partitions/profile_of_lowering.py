@@ -40,7 +40,7 @@ def _import_of(lowered: Lowered | SplitLowered) -> Iterator[LoweringStep]:
 
 
 def _steps_of(lowered: Lowered, part: str) -> Iterator[LoweringStep]:
-    """Yields the passes of a lowering, and what it did beside them."""
+    """Yields the passes of a lowering, and what it did in addition."""
     total = 0.0
     for timing in lowered.timings:
         seconds = timing.seconds + timing.verify_seconds

@@ -54,10 +54,10 @@ class SplitLowered(Preparable):
 
     `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
-    results are those of the program before it was split. `prepare` takes models of groups by these names: a
-    model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model computes the
-    groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF
-    files on Vulkan, and tosaic computes the rest.
+    results are the results of the program before it was split. `prepare` takes models of groups by these
+    names: a model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model
+    computes the groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read
+    TOSA run as VGF files on Vulkan, and tosaic computes the rest.
     """
 
     def __init__(
@@ -112,8 +112,9 @@ class SplitLowered(Preparable):
     def parts(self) -> tuple[Lowered | Program, ...]:
         """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
 
-        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. Those of Neutron
-        are not known. What the device takes is the ``source`` of the group, a program of tosaic's operators.
+        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. The integers of
+        Neutron are not known. What the device takes is the ``source`` of the group, a program of tosaic's
+        operators.
         """
         return self._parts
 
@@ -227,7 +228,7 @@ class SplitLowered(Preparable):
 
         A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
         ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the
-        ``.tosa`` file beside it computes the same integers as the device.
+        ``.tosa`` file next to it computes in that arithmetic.
 
         Parameters
         ----------
@@ -237,8 +238,8 @@ class SplitLowered(Preparable):
         Returns
         -------
         tuple of Path
-            The files: those of the groups, ``host.tosaic``, and the listing ``partitions.json``. Files of an
-            earlier split in the same folder are removed.
+            The files: the files of the groups, ``host.tosaic``, and the listing ``partitions.json``. Files of
+            an earlier split in the same folder are removed.
 
         Raises
         ------
@@ -275,7 +276,7 @@ def lower_split(
     `source` is the program as the user has it, with which `program` is compared. `connected` is that of
     `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
     group and the pass. `pipelines` are those that are not the default ones, by claimant. The other options
-    are those of `tosaic.lower`.
+    are as in `tosaic.lower`.
     """
     start = time.perf_counter()
     program.snapshot()

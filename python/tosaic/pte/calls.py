@@ -51,7 +51,7 @@ class KernelWriter(CallWriter):
         super().__init__(builder)
         self._where = where
         self._diagnostics = diagnostics
-        self._names: dict[str, int] = {}  # each name that is taken, with the next number to try behind it
+        self._names: dict[str, int] = {}  # each name that is taken, with the next number to try after it
         self._node = ""
         self._target = ("", "")
         self._place = ("", 0)

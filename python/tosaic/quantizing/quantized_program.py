@@ -137,7 +137,7 @@ class QuantizedProgram(Program):
         return self._to_exported(exported, symbolic=True)
 
     def _to_exported(self, exported: Any = None, *, symbolic: bool) -> Any:
-        """See `to_exported`. Without `symbolic`, all sizes are those of this program."""
+        """See `to_exported`. Without `symbolic`, all sizes come from this program."""
         from tosaic.base.exported import is_exported_program
         from tosaic.fx.quantizer.known_qparams import to_exported
         from tosaic.opening.sources import load_exported

@@ -80,7 +80,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A document: a title, facts, sections, and the numbers behind them.
+    """A document: a title, facts, sections, and the numbers that they show.
 
     Attributes
     ----------

@@ -1,7 +1,8 @@
 """Reads nodes as a ``torch.fx.Graph`` has them: one call, one node.
 
 A node has ``op``, ``name``, ``target``, ``args``, ``kwargs``, ``meta``, ``users`` and ``all_input_nodes``,
-as in ``torch.fx``. `tosaic.fx.reading.importer` reads torch's own nodes, and `tosaic.pt2` those of a file.
+as in ``torch.fx``. `tosaic.fx.reading.importer` reads torch's own nodes, and `tosaic.pt2` the nodes of a
+file.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
     @property
     def nodes(self) -> Sequence[Any]:
-        """The nodes that are read: those of the graph, and those of the graphs of wrappers."""
+        """The nodes that are read: the nodes of the graph, and of the graphs of wrappers."""
         return self._nodes
 
     def read(self) -> None:

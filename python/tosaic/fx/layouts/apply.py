@@ -22,7 +22,7 @@ In both:
 
 * an input or output has the order that its entry in `orders` says: as traced, declared, or converted inside
   the program (`Convert`);
-* a conversion of a quantized value converts its integers: it stands behind the quantize call and before the
+* a conversion of a quantized value converts its integers: it stands after the quantize call and before the
   dequantize call, so that a pattern dequantize, operator, quantize stays one;
 * a call that names the order of its result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
   format) never contradicts that name: *annotate* does not change its order, *convert* makes the call name the
@@ -410,7 +410,7 @@ class _Walk:
         """True for a quantize call, and for elementwise calls between an operator and its quantize call.
 
         They take the order that the operator makes: a conversion in front of them would come between operator
-        and quantize call. It follows behind the quantize call, where a reader needs another order.
+        and quantize call. It follows after the quantize call, where a reader needs another order.
         """
         first = node.all_input_nodes[:1]
         if node in self._constant or not first or is_dequantize(first[0]) or not self._can_compute(node):

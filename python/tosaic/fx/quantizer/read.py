@@ -5,7 +5,7 @@
       input_qspec_map[b] = DerivedQuantizationSpec([...])     Edge("b", "conv2d"): Derived((...), function)
       output_qspec = SharedQuantizationSpec((x, conv2d))      Output("conv2d"): Shared(Edge("x", "conv2d"))
 
-The objects that were read are recorded beside the plan, so that `tosaic.fx.quantizer.write` can write the
+The objects that were read are recorded next to the plan, so that `tosaic.fx.quantizer.write` can write the
 very same objects where a plan did not change. Specs of other classes, and references to nodes that are not in
 the graph, are foreign specs: plans move them as they are.
 """
@@ -149,7 +149,7 @@ def restored_on_error(model: GraphModule) -> Iterator[None]:
     """Restores the metadata and annotations of all nodes if the ``with`` block raises an error.
 
     Without this, an inner quantizer's annotations would stay on the graph after a rule failed. The next
-    attempt would take them for those of another quantizer.
+    attempt would take them for annotations of another quantizer.
     """
     metas = {node: dict(node.meta) for node in model.graph.nodes}
     notes = {node: dict(node.meta["custom"]) for node in metas if isinstance(node.meta.get("custom"), dict)}
@@ -225,7 +225,7 @@ def _is_new(slot: Slot, spec: Any, previous: tuple[Any, dict[Any, Any], Any], re
 
 
 class SpecReader:
-    """Converts torchao's specs to those of plans.
+    """Converts torchao's specs to specs of plans.
 
     Parameters
     ----------
