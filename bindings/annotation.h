@@ -18,8 +18,8 @@ struct PlanObject {
 
   py::dict observers = {};  // an observer that is data -> the equal one that the plan knows
 
-  // The id of an object, which the plan holds from now on; an invalid id for None. Equal observers that are data
-  // have one id.
+  // The id of an object, which the plan holds from now on; an invalid id for None. Equal observers that are
+  // data have one id.
   quant::ObjectId intern(const py::object& object);
   // None for an invalid id.
   [[nodiscard]] py::object object(quant::ObjectId id) const;

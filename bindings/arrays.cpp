@@ -31,7 +31,7 @@ std::optional<DType> builtin_dtype(char kind, py::ssize_t size) {
   return std::nullopt;
 }
 
-constexpr int kFirstUserType = 256;  // numpy's first type number for user types, such as those of ml_dtypes
+constexpr int kFirstUserType = 256;  // numpy's first type number for user types, as ml_dtypes has them
 
 DType array_dtype(const py::dtype& dtype) {
   const std::optional<DType> known = dtype.num() < kFirstUserType

@@ -17,9 +17,9 @@ namespace tosaic::python {
 [[nodiscard]] py::object array_of(const ConstantRef& constant);
 
 [[nodiscard]] py::array to_array(py::handle object);
-// Returns the arrays of a call's arguments, without a copy. Each argument has to be an array of numpy, or a tensor of torch
-// whose method numpy() returns one, and no subclass of these. The dtype has to be one of numpy's own that graphs have, too.
-// If an argument is anything else, returns nothing.
+// Returns the arrays of a call's arguments, without a copy. Each argument has to be an array of numpy, or a
+// tensor of torch whose method numpy() returns one, and no subclass of these. The dtype has to be one of
+// numpy's own that graphs have, too. If an argument is anything else, returns nothing.
 [[nodiscard]] std::optional<py::tuple> plain_arrays(const py::tuple& arguments);
 // Throws LayoutMismatch if the array's dtype has no counterpart.
 [[nodiscard]] exec::ArrayView view_of(const py::array& array);

@@ -46,8 +46,8 @@ void bind_pt2(py::module_& m);
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call. Returns an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
-// The __reduce__ of an object, for pickle and copy. `function` is the name of the function of tosaic.program.pickling
-// that computes it.
+// The __reduce__ of an object, for pickle and copy. `function` is the name of the function of
+// tosaic.program.pickling that computes it.
 [[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown

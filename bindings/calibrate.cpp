@@ -22,8 +22,9 @@ using SharedGraph = std::shared_ptr<Graph>;
 using quant::Calibration;
 using quant::Statistic;
 
-// From ("range",), ("histogram",), ("mask_range",), ("moving_range", weight), ("second_moments", name of a contraction, scale, zero
-// point, qmin, qmax), ("channel_abs_max", axis, channels) or ("channel_sums", axis, channels, exponent).
+// From ("range",), ("histogram",), ("mask_range",), ("moving_range", weight), ("second_moments", name of a
+// contraction, scale, zero point, qmin, qmax), ("channel_abs_max", axis, channels) or ("channel_sums", axis,
+// channels, exponent).
 quant::Statistic statistic_from(const Graph& graph, const py::tuple& kind) {
   const auto name = kind[0].cast<std::string>();
   if (name == "second_moments") {
@@ -169,9 +170,9 @@ py::tuple calls_of(const Graph& graph, const std::map<std::string, std::string>&
   return py::make_tuple(found.calls, values, of_node, nodes);
 }
 
-// Each placement is a tuple: the value; its qparams; the nodes that read it quantized, or None for all; whether
-// outputs read it quantized, too; a constant with other elements, or None; and the number up to which dequantized
-// numbers become minus infinity, or None.
+// Each placement is a tuple: the value; its qparams; the nodes that read it quantized, or None for all;
+// whether outputs read it quantized, too; a constant with other elements, or None; and the number up to which
+// dequantized numbers become minus infinity, or None.
 py::tuple insert(const Graph& graph, const py::sequence& placements) {
   std::vector<quant::Placement> made;
   for (const py::handle each : placements) {
@@ -199,8 +200,8 @@ py::tuple insert(const Graph& graph, const py::sequence& placements) {
 
 using Bounds = std::optional<std::pair<double, double>>;
 
-// By value: the bounds of the numbers that its readers notice; none for a value that nothing reads. Constants without
-// levels have none either: the bounds of a bias would read the elements of its weight.
+// By value: the bounds of the numbers that its readers notice; none for a value that nothing reads. Constants
+// without levels have none either: the bounds of a bias would read the elements of its weight.
 std::vector<Bounds> relevant_numbers(const Graph& graph, const std::vector<Bounds>& observed,
                                      const std::vector<double>& levels) {
   std::vector<std::optional<Interval<double>>> bounds;

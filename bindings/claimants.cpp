@@ -30,7 +30,8 @@ claimant::Match match_of(const std::string& text) {
   return claimant::Match::kOp;
 }
 
-// Rules as (kind, value, function or None, allow, text). The function takes the graph and the index of a node.
+// Rules as (kind, value, function or None, allow, text). The function takes the graph and the index of a
+// node.
 std::vector<claimant::Rule> rules_of(const py::sequence& rules, const SharedGraph& graph) {
   std::vector<claimant::Rule> out;
   for (const py::handle each : rules) {

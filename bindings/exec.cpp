@@ -80,8 +80,8 @@ std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool refer
   return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
 }
 
-// A run holds the lock of the state while its functions in Python wait for the GIL, so a thread that waits for
-// the lock must not hold the GIL.
+// A run holds the lock of the state while its functions in Python wait for the GIL, so a thread that waits
+// for the lock must not hold the GIL.
 exec::Array state_released(const exec::Session& session, const std::string& path) {
   const py::gil_scoped_release release;
   return session.state(path);

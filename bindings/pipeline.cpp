@@ -222,7 +222,7 @@ LoweredGraphs lower_into_file(const SharedGraph& graph, const pipeline::Pipeline
     try {
       file = std::make_shared<PythonFile>(lay_out(tosa, true, &pipeline.target()));
     } catch (const Error&) {
-      return Places();  // whoever asks for the file will be told why there is none; the graph can be run all the same
+      return Places();  // who asks for the file will be told why there is none; the graph can be run
     }
     seconds += seconds_since(start);
     return file->places();

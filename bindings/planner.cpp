@@ -19,8 +19,8 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
 }
 
 // From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, wide
-// functions, (size of the groups of weights, their observer) or None, observer of weights without an axis, observer
-// of masks).
+// functions, (size of the groups of weights, their observer) or None, observer of weights without an axis,
+// observer of masks).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),

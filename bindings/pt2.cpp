@@ -364,8 +364,8 @@ class Weights {
     return py::none();
   }
 
-  // Adds views of weights to a graph, and their values to `env`, until the first weight that has no view. Returns
-  // how many it added.
+  // Adds views of weights to a graph, and their values to `env`, until the first weight that has no view.
+  // Returns how many it added.
   std::size_t add_views(GraphBuilder& builder, const py::dict& env, const py::object& value_type,
                         const py::list& nodes, const py::list& specs) {
     const SlottedClass<4> value(value_type, {"id", "dtype", "shape", "held"});

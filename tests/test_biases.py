@@ -1,4 +1,4 @@
-"""Biases beside weights of any magnitude: none saturates, and what others have saturated is named.
+"""Biases with weights of any magnitude: none saturates, and what others have saturated is named.
 
 tests/full/biases.py tests all operators, and writes the table of docs/measured/biases.md.
 """
@@ -80,7 +80,7 @@ def test_a_quantizer_among_others_has_biases_that_fit() -> None:
 
 
 class Scaled(nn.Module):
-    """A bias that is a product of parameters, beside a channel without weights."""
+    """A bias that is a product of parameters, next to a channel without weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -368,7 +368,7 @@ def test_the_passes_of_arm_take_addmm_with_a_parameter() -> None:
 
 @pytest.mark.parametrize("way", ["quantize", "Quantizer"])
 def test_one_scale_for_a_weight_of_zeros_leaves_bits_to_small_biases(way: str) -> None:
-    """A bias of -1e6 that the ReLU discards beside others of about 0.1, which are all of the result."""
+    """A bias of -1e6 that the ReLU discards, among others of about 0.1, which are all of the result."""
     branches = [Branch("conv1d", "below", weight, 1e6) for weight in (0.0, 1e-6, 1e-3, 1.0)]
     found = measure(branches, "int8, one scale", way, zero=True)
     require_right(found)

@@ -106,7 +106,7 @@ def test_large_graphs_stay_right_and_gain_only(connected: bool) -> None:
 
 
 class Shrinking(torch.nn.Module):
-    """What is between the two groups may be in either: the smallest value is behind the pool."""
+    """What is between the two groups may be in either: the smallest value is after the pool."""
 
     def __init__(self, grows: bool) -> None:
         super().__init__()

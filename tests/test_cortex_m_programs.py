@@ -50,7 +50,7 @@ class Attention(nn.Module):
 
 
 class Pooled(nn.Module):
-    """A pool and a reshape, without a quantization behind them."""
+    """A pool and a reshape, without a quantization after them."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.max_pool2d(torch.tanh(x), 2).flatten(1)

@@ -228,7 +228,7 @@ def test_a_power_whose_constant_exponent_is_0_is_ones_in_the_shape_of_the_base(s
 
 @pytest.mark.parametrize(("low", "high"), [(5, 7), (-127, -127)])
 def test_nan_is_quantized_to_an_integer_of_the_range(low: int, high: int) -> None:
-    # Torch makes 0 of NaN. The integers behind a quantize node rely on its range.
+    # Torch makes 0 of NaN. The integers after a quantize node rely on its range.
     class Quantized(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = dq(q(x, 1000.0, low, low, high), 1000.0, low, low, high)

@@ -28,8 +28,8 @@ THIRD_PARTY_HEADERS = {
     r"flatbuffers/": r"cpp/tosaic/(tosa|pte)/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)",
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
-# Folder of cpp/tosaic/ -> the layers that it may include besides itself, if it may include fewer layers than
-# its own layer may.
+# Folder of cpp/tosaic/ -> the layers that it may include in addition to itself, if it may include fewer
+# layers than its own layer may.
 SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}}
 # Python package -> the only folders of python/tosaic that may import it. Programs of ExecuTorch are torch's.
 OWNERS = {"torch": ("fx", "executorch"), "torchao": ("fx",), "executorch": ("executorch",)}

@@ -1,4 +1,4 @@
-"""Numbers beside far larger ones: they keep their bits, or are left to floats."""
+"""Numbers next to far larger ones: they keep their bits, or are left to floats."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_bias_keeps_its_bits_beside_sums_of_counts() -> None:
 def test_a_mask_of_large_numbers_hides_scores_that_were_cast(
     bits: tuple[str, str], dtype: torch.dtype
 ) -> None:
-    """The mask was not bounded beside a cast: one unit of 2.8 for all scores."""
+    """The mask was not bounded next to a cast: one unit of 2.8 for all scores."""
     keys, values = torch.rand(4, 4, 3, 8) - 0.5, torch.rand(4, 4, 3, 4)
     mask = torch.tensor([[0.0, -1e9, 0.0]])
 

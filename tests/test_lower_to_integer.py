@@ -1,8 +1,8 @@
 """Cases that integer lowering easily gets wrong, against torch's Q/DQ graph and the TOSA reference model.
 
 All engines get the same integers. Every case runs at stage integer and at stage tosa, by the scalar kernels
-and by those of each instruction set, and on the reference model: all of these results are equal in every
-element. `Outcome.apart` is their distance from torch's results.
+and by the kernels of each instruction set, and on the reference model: all of these results are equal in
+every element. `Outcome.apart` is their distance from torch's results.
 """
 
 from __future__ import annotations
@@ -1011,7 +1011,7 @@ def test_the_remainder_of_a_wide_number_steps_where_torchs_does(name: str, by: f
 
 @pytest.mark.parametrize("then", [lambda x: x, lambda x: F.relu(x), lambda x: x.reshape(2, 4).amax(1)])
 def test_a_returned_constant_does_not_become_0(then) -> None:
-    """The unit of the numbers beside it made 0 of 1e-30, which an output returns."""
+    """The unit of the numbers next to it made 0 of 1e-30, which an output returns."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return then(torch.cat((dq(x, 0.01, 0), torch.full((4,), 1e-30))))

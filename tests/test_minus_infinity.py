@@ -1,4 +1,4 @@
-"""Minus infinity in integers: hidden elements stay hidden, whatever is added to them or moved beside them."""
+"""Minus infinity in integers: hidden elements stay hidden, whatever is added to them or moved with them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_an_input_of_minus_infinity_is_refused_in_training() -> None:
     ("arm", "how"), [(None, "masked_fill"), (None, "where"), ("arm", "add"), ("arm", "view")]
 )
 def test_an_input_mask_with_numbers_that_hide_is_right(arm: Any, how: str) -> None:
-    """The way out that the error names: numbers such as -1e4. Minus infinity beside them becomes -1e4."""
+    """The way out that the error names: numbers such as -1e4. Minus infinity next to them becomes -1e4."""
     _, samples = selected(-1e4)
     samples = [(x, m.clone()) for x, m in samples]
     for _, m in samples:

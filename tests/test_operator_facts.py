@@ -26,7 +26,7 @@ def _without_text(source: str) -> str:
 
 
 def _end_of_block(code: str, start: int) -> int:
-    """Returns the position behind the closing brace of the block that begins at `start`."""
+    """Returns the position after the closing brace of the block that begins at `start`."""
     depth = 0
     for position in range(start, len(code)):
         depth += {"{": 1, "}": -1}.get(code[position], 0)

@@ -1,4 +1,4 @@
-"""Convolutions and pools behind a pad whose strides are so large that some windows read only padding."""
+"""Convolutions and pools after a pad whose strides are so large that some windows read only padding."""
 
 from __future__ import annotations
 

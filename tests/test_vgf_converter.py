@@ -29,7 +29,7 @@ FILES = [
 
 
 def converter() -> str:
-    """Finds the program model-converter beside the interpreter or on PATH, or skips the test."""
+    """Finds the program model-converter next to the interpreter or on PATH, or skips the test."""
     beside = Path(sys.executable).with_name("model-converter")
     found = str(beside) if beside.exists() else shutil.which("model-converter")
     if found is None:

@@ -169,7 +169,7 @@ def test_the_report_is_a_page_without_other_files() -> None:
 
 
 def test_a_call_that_reads_integers_and_floats_has_a_row() -> None:
-    """A float input beside a quantized tensor leaves an operator half quantized, which backends refuse."""
+    """A float input next to a quantized tensor leaves an operator half quantized, which backends refuse."""
     graph = graph_of("c = conv2d(x, w, bias)\ny = add(c, z)\nv = add(y, c)", outputs="v", inputs="x z")
     plan = plan_of(graph, {"x>c, w>c, c, c>y, z>y, y, y>v, c>v, v": Observed("int8", -128, 127)})
     assert resolve(plan).mixed == ()

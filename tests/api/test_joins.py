@@ -21,7 +21,7 @@ DOORS: tuple[Door, ...] = ("quantize", "Quantizer", "arm")
 
 
 class Beside(nn.Module):
-    """An image beside features of it, whose range is `gain` times as wide."""
+    """An image joined with features of it, whose range is `gain` times as wide."""
 
     def __init__(self, gain: float, join: str = "cat") -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Beside(nn.Module):
 
 
 class Skip(nn.Module):
-    """Features that a convolution reads and, beside its result, a concatenation."""
+    """Features that a convolution reads and, with its result, a concatenation."""
 
     def __init__(self, gain: float) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Skip(nn.Module):
 
 
 class Detections(nn.Module):
-    """Boxes in pixels beside scores in 0..1."""
+    """Boxes in pixels, joined with scores in 0..1."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -524,7 +524,7 @@ def test_models_run_inside_regions(stage: str) -> None:
         model, every = Default(), Default()
         prepared = network.prepare(models={tosaic.Nodes(kind=kind): model})
         np.testing.assert_array_equal(prepared.run(x), module(torch.tensor(x)).numpy())
-        assert len(model.calls) == 2  # one branch, and the call behind it
+        assert len(model.calls) == 2  # one branch, and the call after it
         np.testing.assert_array_equal(network.prepare(models={"*": every}).run(x), prepared.run(x))
         control = "cond" if stage == "imported" else "tosa.cond_if"
         whole = Default()
@@ -750,7 +750,7 @@ def test_a_composite_with_a_model_is_not_expanded_and_its_parts_are_not_selected
 def test_compare_shows_where_a_model_of_integers_differs_from_the_same_program(stage: str) -> None:
     network, x = lowered("cnn", int8=True)
     program = network if stage == "tosa" else network.at(stage)
-    key = tosaic.Nodes(name="conv2d")  # the rescale behind the convolution
+    key = tosaic.Nodes(name="conv2d")  # the rescale after the convolution
     found = tosaic.compare(program, program, (x,), models={key: off_by_one})
     assert not found
     assert found.first_wrong.fx_name == "conv2d"

@@ -20,7 +20,7 @@ Function = Callable[["Beside", torch.Tensor, torch.Tensor, torch.Tensor], Any]
 
 
 class Beside(nn.Module):
-    """A layer, and a function of integers, truth values and constants beside it."""
+    """A layer, and a function of integers, truth values and constants next to it."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()

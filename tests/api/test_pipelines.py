@@ -428,7 +428,7 @@ def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Progra
 
 
 def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tosaic.Program) -> None:
-    """Constants behind the first changed node have other ids in the new graph."""
+    """Constants after the first changed node have other ids in the new graph."""
 
     def late(graph: tosaic.Graph) -> tosaic.Graph | None:
         rewriter = tosaic.Rewriter(graph)

@@ -358,7 +358,7 @@ def test_an_input_that_is_returned_has_the_scale_with_which_it_is_read() -> None
 
 
 class Beside(nn.Module):
-    """A linear layer, and beside it what a function returns of the input and of the layer."""
+    """A linear layer, and next to it what a function returns of the input and of the layer."""
 
     def __init__(self, function: Any, *, linear: bool = True) -> None:
         super().__init__()
@@ -478,7 +478,7 @@ def test_what_is_returned_follows_the_configuration() -> None:
         samples, quantized, _ = beside(function, (2, 4), config=QConfig.int8(every_operator=True))
         require_integers(quantized, samples[0])
         assert quantized.outputs[1].qparams == quantized.inputs[0].qparams
-        # The linear layer needs floats, so that the input is not rounded beside it.
+        # The linear layer needs floats, so that the input is not rounded next to it.
         floats = QConfig.int8().set(None, type="Linear")
         with pytest.raises(tosaic.InvalidGraph, match="nothing of the program is quantized"):
             beside(function, (2, 4), config=floats)

@@ -347,7 +347,7 @@ def test_a_reader_of_a_returned_sum_notices_what_the_output_hides() -> None:
     ids=["elu", "softplus", "sigmoid", "clamp"],
 )
 def test_a_returned_function_of_counts_is_exact_where_it_is_small(function) -> None:
-    """The table left out what is small beside the largest result: elu(-9) was elu(-4)."""
+    """The table left out what is small compared with the largest result: elu(-9) was elu(-4)."""
 
     class Counts(nn.Module):
         def forward(self, counts: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -112,7 +112,7 @@ except ModuleNotFoundError as error:
 
 
 class Detector(nn.Module):
-    """Scores, calls of them that no target has, and a part behind them."""
+    """Scores, calls of them that no target has, and a part after them."""
 
     def __init__(self) -> None:
         super().__init__()

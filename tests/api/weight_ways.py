@@ -52,7 +52,7 @@ class Dense(nn.Module):
 
 
 class Strided(nn.Module):
-    """Weights that are not row-major, which the import copies, beside weights that it does not copy."""
+    """Weights that are not row-major, which the import copies, and weights that it does not copy."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,10 +5,10 @@
 Calibration: the samples run through the prepared program without observers, with ranges of all samples
 (min/max), with histograms, and with the further ranges from which `tosaic.quantize` learns which numbers
 matter to the readers of a tensor, in turns of 16 samples. Statistics are merged once, after the last sample,
-as `tosaic.quantize` does. Times are those of the CPU, on one thread.
+as `tosaic.quantize` does. Times are CPU times, on one thread.
 
 Quantizing: in each round, both quantize the same exported program on the same samples, one after the other,
-and the outputs of both are compared with those of the float network. Times are those of the CPU, on one
+and the outputs of both are compared with those of the float network. Times are CPU times, on one
 thread. Rounds are stored in the folder, and an interrupted run continues.
 """
 

@@ -1,4 +1,4 @@
-"""oneDNN's convolutions, layer by layer beside ours: what the benchmarks of floats and of int8 share.
+"""oneDNN's convolutions, layer by layer next to ours: what the benchmarks of floats and of int8 share.
 
 oneDNN's times are those that it reports itself (its `verbose` mode), without torch's call around it.
 """
@@ -163,7 +163,7 @@ def padding_of(pads: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     """Returns the padding of each axis, and what has to be added after it.
 
     TOSA's padding is (top, bottom, left, right). oneDNN's operators have one number for each axis; more
-    behind than before has to be in the input.
+    after it than before it has to be in the input.
     """
     return (pads[0], pads[2]), (max(pads[1] - pads[0], 0), max(pads[3] - pads[2], 0))
 

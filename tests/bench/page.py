@@ -102,7 +102,7 @@ def in_turns(
     """Returns median seconds and last result of each body.
 
     Each body runs once as a warm-up. Then all run alternately, so that the state of the machine is the same.
-    In each round, body i runs `repeats[i]` times, by default once. A body of milliseconds beside one of
+    In each round, body i runs `repeats[i]` times, by default once. A body of milliseconds next to one of
     seconds should run several times: after the long one, the first run of the short one gets its memory from
     the system.
     """

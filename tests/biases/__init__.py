@@ -1,1 +1,1 @@
-"""Biases beside weights of any magnitude, through every way in which tosaic quantizes."""
+"""Biases with weights of any magnitude, through every way in which tosaic quantizes."""

@@ -94,7 +94,7 @@ class Branches(nn.Module):
     ----------
     branches : sequence of Branch
     norm : bool
-        Behind each convolution of one or two dimensions there is a batch norm that does not change anything.
+        After each convolution of one or two dimensions there is a batch norm that does not change anything.
     """
 
     def __init__(self, branches: Sequence[Branch], *, norm: bool = False) -> None:

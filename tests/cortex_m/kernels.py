@@ -1,8 +1,8 @@
 """CMSIS-NN itself: its C kernels, compiled for this machine from a checkout of its repository.
 
-CMSIS-NN has a portable form of every kernel beside those for DSP and MVE. All forms compute the same
-integers. ExecuTorch's Python operators compute average pools and softmax in floats instead, so the kernels
-decide there.
+CMSIS-NN has a portable form of every kernel in addition to the forms for DSP and MVE. All forms compute the
+same integers. ExecuTorch's Python operators compute average pools and softmax in floats instead, so the
+kernels decide there.
 """
 
 from __future__ import annotations

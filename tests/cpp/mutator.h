@@ -1,5 +1,5 @@
-// Damages the bytes of a file: single bits and bytes, words that are critical as lengths or offsets, words from
-// elsewhere in the file, and truncation.
+// Damages the bytes of a file: single bits and bytes, words that are critical as lengths or offsets, words
+// from elsewhere in the file, and truncation.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,8 @@ class Mutator {
   std::mt19937 random_;
 };
 
-// The number of mutations of a fuzz test: that of the environment variable TOSAIC_FUZZ_ITERATIONS, else 3,000.
+// The number of mutations of a fuzz test: that of the environment variable TOSAIC_FUZZ_ITERATIONS, else
+// 3,000.
 inline std::size_t fuzz_iterations() {
   const char* text = std::getenv("TOSAIC_FUZZ_ITERATIONS");
   return text == nullptr ? 3000 : static_cast<std::size_t>(std::strtoull(text, nullptr, 10));

@@ -29,7 +29,7 @@ class Flow(nn.Module):
 
 
 class Warp(nn.Module):
-    """RGB in and out: a flow from the image, the warped image, convolutions behind it."""
+    """RGB in and out: a flow from the image, the warped image, convolutions after it."""
 
     def __init__(self) -> None:
         super().__init__()

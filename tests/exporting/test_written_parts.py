@@ -53,7 +53,7 @@ class Streamed(nn.Module):
 
 
 class Interleaved(nn.Module):
-    """Every second column takes the numbers of the column behind it."""
+    """Every second column takes the numbers of the column after it."""
 
     shape = (2, 4)
 

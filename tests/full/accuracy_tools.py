@@ -166,7 +166,7 @@ def faults(result: dict[str, Any]) -> list[str]:
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
-    """Returns the page of all results, and writes the pictures of the curves beside it."""
+    """Returns the page of all results, and writes the pictures of the curves next to it."""
     numbers = {case: results[case]["numbers"] for case in results}
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Tests biases beside weights of any magnitude, and writes docs/measured/biases.md.
+"""Tests biases with weights of any magnitude, and writes docs/measured/biases.md.
 
     python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--all]
 

@@ -60,7 +60,7 @@ result that an operand uses, if the report names it.
 
 
 class Beside(nn.Module):
-    """An image beside features of it."""
+    """An image joined with features of it."""
 
     def __init__(self, spread: float, *, stacks: bool = False) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Beside(nn.Module):
 
 
 class Skip(nn.Module):
-    """Features beside a convolution of them. The features are returned, too."""
+    """Features joined with a convolution of them. The features are returned, too."""
 
     def __init__(self, spread: float) -> None:
         super().__init__()

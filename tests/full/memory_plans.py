@@ -1,4 +1,4 @@
-"""Memory plans of ten networks beside ExecuTorch's greedy plans, and docs/measured/memory_plans.md.
+"""Memory plans of ten networks compared with ExecuTorch's greedy plans, and docs/measured/memory_plans.md.
 
     python tests/full/memory_plans.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -37,7 +37,7 @@ RESULTS = ROOT / "build" / "full" / "memory_plans"
 PAGE = ROOT / "docs" / "measured" / "memory_plans.md"
 FORMS = ("int8", "float, denied")
 DENIED = ("relu", "clamp", "hardtanh", "gelu", "silu", "sigmoid", "softmax", "tanh")
-"""Operators that the host computes in the second form: those of them that the network has."""
+"""Operators that the host computes in the second form, if the network has them."""
 _CALIBRATION = 2
 
 _HEAD = """# Memory plans compared with ExecuTorch's

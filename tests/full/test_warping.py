@@ -19,7 +19,7 @@ HEIGHT, WIDTH, WIDE = 96, 128, 24
 
 
 class Pyramid(nn.Module):
-    """A flow from a pyramid of convolutions, upsampled; the warped image; residual convolutions behind it."""
+    """A flow from a pyramid of convolutions, upsampled; the warped image; residual convolutions after it."""
 
     def __init__(self, *, outputs: int = 1, gain: bool = False) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ QAT_TASKS = ("digits_cnn",)
 QAT_EPOCHS = 6
 _RATE = 2e-4
 _DEVIATIONS = 2
-"""How many standard deviations of chance a number of right answers may be behind."""
+"""How many standard deviations of chance a number of right answers may be below."""
 _NEAR = 0.1
 """Two ratios in dB that differ by less are equal: 2 % of the power of an error."""
 

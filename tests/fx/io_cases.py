@@ -76,7 +76,7 @@ class Counts(nn.Module):
 
 
 class Remembers(nn.Module):
-    """Has a state of integers behind its quantize node."""
+    """Has a state of integers after its quantize node."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -260,7 +260,7 @@ def test_quantizers_of_torchao_read_whole_tensors_and_single_axes() -> None:
         imported(lambda x: quantize(x, [1, 2, 3], scales, zeros, torch.int8), Y)
 
 
-# ---- scalars beside narrow floats, and extreme values ----
+# ---- scalars next to narrow floats, and extreme values ----
 
 BINARY: dict[str, Callable[..., Any]] = {
     "add": torch.add,

@@ -564,7 +564,7 @@ def test_other_compile_specs_are_refused() -> None:
 
 
 class Mixed(nn.Module):
-    """Symbolic sizes, control flow and complex numbers beside a convolution."""
+    """Symbolic sizes, control flow and complex numbers next to a convolution."""
 
     def __init__(self) -> None:
         super().__init__()

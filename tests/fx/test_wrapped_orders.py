@@ -230,7 +230,7 @@ def test_channels_last_leaves_grids_of_samplers_alone(kind: str) -> None:
 
 
 def test_a_quantized_grid_is_left_alone() -> None:
-    """Behind quantize and dequantize nodes, and if the sampler is in a delegate of another backend."""
+    """After quantize and dequantize nodes, and if the sampler is in a delegate of another backend."""
     args = image_and_grid()
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

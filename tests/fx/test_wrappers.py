@@ -48,7 +48,7 @@ class Nested(Stateful):
 
 
 class Local(Stateful):
-    """A wrapper writes what was computed in front of it, through a view, and a result is read behind it."""
+    """A wrapper writes what was computed in front of it, through a view, and a result is read after it."""
 
     def forward(self, x: Tensor) -> Any:
         y = self.a(x)

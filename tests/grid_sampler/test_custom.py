@@ -25,7 +25,7 @@ IMAGE = [c for c in COMBINATIONS if c[0] != "bicubic"]
 
 
 class Warp(nn.Module):
-    """A sampler of an RGB image, and a convolution behind it."""
+    """A sampler of an RGB image, and a convolution after it."""
 
     def __init__(self, *, behind: bool = True) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ def test_positions_in_the_middle_of_two_pixels_are_rounded_half_to_even() -> Non
     grid = np.array([0, -127, 127], np.int8).reshape(1, 1, 3, 1)  # pixels 2.5, -0.5 and 5.5
     grid = np.concatenate([grid, np.zeros_like(grid)], -1)
     call = IntegerCall(("nearest", "zeros", False), SNORM, GRID8, SNORM, (image, grid))
-    np.testing.assert_array_equal(by_kernel(call).ravel(), [2, 0, 0])  # 6 is beside the image
+    np.testing.assert_array_equal(by_kernel(call).ravel(), [2, 0, 0])  # 6 is outside of the image
 
 
 def test_a_reflected_grid_that_reaches_far_goes_round_several_times() -> None:

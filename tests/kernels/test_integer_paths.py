@@ -23,7 +23,7 @@ def _shape(array: Array, dtype: str) -> str:
 
 
 class Drawn:
-    """A contraction of i8 or i16 and, in most draws, the rescale and clamps behind it."""
+    """A contraction of i8 or i16 and, in most draws, the rescale and clamps after it."""
 
     def __init__(self, seed: int, *, wide: bool = False) -> None:
         self.random = np.random.default_rng([seed, wide])

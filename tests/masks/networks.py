@@ -148,7 +148,7 @@ def without_padding(spelling: str) -> torch.Tensor:
 
 
 def images(count: int, seed: int = 1) -> list[torch.Tensor]:
-    """Returns what the attentions read besides masks."""
+    """Returns what the attentions read in addition to masks."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(BATCH, TOKENS, WIDTH, generator=generator) for _ in range(count)]
 

@@ -14,7 +14,7 @@ _BOXES, _CLASSES, _WIDTH = 24, 6, 16
 
 
 class HostCalls(nn.Module):
-    """A convolution and a linear layer, the calls of one case between them and a linear layer behind.
+    """A convolution and a linear layer, the calls of one case between them and a linear layer after them.
 
     `head` gets the module and the features, and returns what the module returns. `scores` makes (N, 24, 6)
     scores, `boxes` (N, 24, 4) corners, `tokens` (N, 6, 16) tokens, and `last` reads 16 numbers.

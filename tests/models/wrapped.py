@@ -308,7 +308,7 @@ def _floats_at_borders(program: Any, tag: Any) -> Iterator[str]:
 
 
 def _quantized_ports(program: Any) -> Iterator[tuple[str, int, Any, list[Any]]]:
-    """Yields side, index, node, and the quantize or dequantize nodes at it, behind paddings and views."""
+    """Yields side, index, node, and the quantize or dequantize nodes at it, through paddings and views."""
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]

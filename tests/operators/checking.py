@@ -36,7 +36,7 @@ number may be zero instead.
 **Reference model.** Its status must be VALID. Its results must be as close to ours as ours must be to
 torch's, except for the following. It adds the terms of a sum one after the other, so for n terms sqrt(n) / 4
 times the bound is allowed (n: the number of elements of the largest operand). TOSA's precision rules allow
-ERF, LOG, SIGMOID and TANH an absolute error (half of 12 units of 1), so behind one of them results may differ
+ERF, LOG, SIGMOID and TANH an absolute error (half of 12 units of 1), so after one of them results may differ
 by 16 units of the largest result, or of 1 if that is larger. They allow POW an error of 1 + |log r| units of
 its result r; twice that is allowed here.
 
@@ -98,7 +98,7 @@ class Row:
         torch fuses a product into a sum. The lowered program does not, so its product may overflow: results
         that are not finite are accepted from it.
     extensions : str
-        Extensions of the target besides bf16: ``+cf``.
+        Extensions of the target in addition to bf16: ``+cf``.
     refused : str
         If every call of the overload is refused, a part of the reason that every refusal must contain.
     """

@@ -296,7 +296,7 @@ def test_a_module_is_denied_with_what_is_inside() -> None:
 def test_a_program_that_was_quantized_here_is_denied_by_the_calls_of_its_own_nodes(
     matching: dict[str, Any],
 ) -> None:
-    """Quantize and dequantize nodes that were inserted behind a node do not name the nodes that read them."""
+    """Quantize and dequantize nodes that were inserted after a node do not name the nodes that read them."""
     module = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Sigmoid(), nn.Conv2d(8, 8, 3)
     )

@@ -145,7 +145,7 @@ def test_the_plan_says_which_quantize_and_dequantize_nodes_became_qparams(image:
     assert all(values[each.value].qparams is not None for each in plan.swallowed)
     found = {each.node: each for each in plan.swallowed}
     names = [node.name for node in program.graph.nodes if "quantize_per_tensor" in node.name]
-    # The second pair stands between the convolutions, the first dequantize node behind the quantized input.
+    # The second pair stands between the convolutions, the first dequantize node after the quantized input.
     behind_input, quantize, dequantize = names[1:4]
     assert found[behind_input].group is None
     assert found[quantize].value == found[dequantize].value

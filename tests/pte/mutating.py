@@ -1,7 +1,7 @@
 """Damaged `.pte` files and sidecars, and everything that a user does with what can be read of them.
 
 The sources are files that ExecuTorch's flows made, and files with TOSA, VGF and Vela payloads of tosaic. Most
-mutations hit the flatbuffer in front; the others hit payloads and constants behind it.
+mutations hit the flatbuffer in front; the others hit payloads and constants after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory plans of ``.pte`` files that ExecuTorch's flows made: as they are, and beside tosaic's."""
+"""Memory plans of ``.pte`` files that ExecuTorch's flows made: as they are, and next to tosaic's."""
 
 from __future__ import annotations
 

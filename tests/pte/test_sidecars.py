@@ -1,4 +1,4 @@
-"""`load_pte` with the sidecar that `tosaic.executorch.save_pte` writes beside the file."""
+"""`load_pte` with the sidecar that `tosaic.executorch.save_pte` writes next to the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs with quantize and dequantize nodes behind every float tensor, lowered to integers.
+"""Random programs with quantize and dequantize nodes after every float tensor, lowered to integers.
 
 A program of the generator is run once, and rewritten so that each of its float32 tensors is quantized to 8
 bits and dequantized. The quantization parameters are those for the range that was observed or, with

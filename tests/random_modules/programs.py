@@ -194,7 +194,7 @@ class ModuleValues:
         self.count += 1
 
     def shares(self, names: Sequence[str], results: list[list[torch.Tensor]]) -> tuple[str, ...]:
-        """Returns those of these names whose memory a result shares."""
+        """Returns the names whose memory a result shares."""
         found = dict.fromkeys(
             name for name in names for values in results if share_memory(self.values[name][0], values[0])
         )

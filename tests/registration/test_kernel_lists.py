@@ -1,4 +1,4 @@
-"""Lists of kernels: beside what ExecuTorch's own tools read and write for the same files."""
+"""Lists of kernels: compared with what ExecuTorch's own tools read and write for the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures a program: quantized and lowered, and beside it the same network with a nearer number.
+"""Measures a program: quantized and lowered, and next to it the same network with a nearer number.
 
     ratio of                   has to be within 6 dB of
     the lowered program        the quantized program

@@ -242,7 +242,7 @@ def operators(profile: Profile = FP) -> list[str]:
 
 
 def plan(profile: Profile = FP, only: Collection[str] | None = None, jobs: int = 1) -> list[Batch]:
-    """Returns every batch, or those of some operators, with the names of its tests."""
+    """Returns every batch, or the batches of some operators, with the names of its tests."""
     tasks = [(batch,) for batch in _batches(profile) if only is None or batch.operator in only]
     batches = [
         Batch(batch.operator, batch.arguments, tuple(names))

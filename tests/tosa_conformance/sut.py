@@ -65,7 +65,7 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
 def require_equal_paths(
     program: tosaic.Program, arrays: list[np.ndarray[Any, Any]], results: list[np.ndarray[Any, Any]]
 ) -> None:
-    """Runs an integer program without fast kernels, and with those of each instruction set.
+    """Runs an integer program without fast kernels, and with the kernels of each instruction set.
 
     Raises
     ------

@@ -19,7 +19,7 @@ std::string one_line(const std::string& name) {
   return out;
 }
 
-// A text with newlines as escapes, but for those of summarize(): it may quote names.
+// A text with newlines as escapes, but for the newlines of summarize(): it may quote names.
 std::string quoting(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

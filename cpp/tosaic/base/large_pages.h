@@ -1,8 +1,8 @@
-// large_pages: memory in large pages, for arrays that are about to be written, and in small ones, for arrays that are
-// written in few places.
+// large_pages: memory in large pages, for arrays that are about to be written, and in small ones, for arrays
+// that are written in few places.
 //
-// The first access to 50 MB in pages of 4 KiB costs as much as copying them, and reading them later takes longer, too.
-// But the system clears the whole page of which one byte is written.
+// The first access to 50 MB in pages of 4 KiB costs as much as copying them, and reading them later takes
+// longer, too. But the system clears the whole page of which one byte is written.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +17,8 @@ namespace tosaic {
 
 inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
-// Only the large pages that lie in the memory as a whole are concerned. Advice: if it fails, only speed is lost.
+// Only the large pages that lie in the memory as a whole are concerned. Advice: if it fails, only speed is
+// lost.
 inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] std::size_t size) {
 #if defined(MADV_HUGEPAGE)
   const auto first = reinterpret_cast<std::uintptr_t>(begin);

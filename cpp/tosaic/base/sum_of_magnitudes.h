@@ -8,8 +8,8 @@
 
 namespace tosaic {
 
-// The sum of |value - zero_point|. With the bit of the sign flipped, signed bytes are unsigned ones at the same distances,
-// and processors have an instruction that adds up distances of unsigned bytes.
+// The sum of |value - zero_point|. With the bit of the sign flipped, signed bytes are unsigned ones at the
+// same distances, and processors have an instruction that adds up distances of unsigned bytes.
 [[nodiscard]] inline std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values,
                                                     std::int64_t zero_point) {
   constexpr std::size_t kPiece = 1 << 20;  // its sum fits in 32 bits

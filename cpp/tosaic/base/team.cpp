@@ -27,8 +27,8 @@
 namespace tosaic {
 namespace {
 
-// How long a thread looks for work before it sleeps: longer than most steps of a run that do not use threads, and
-// than the time between runs that follow each other. To wake a thread up takes 50 to 100 microseconds.
+// How long a thread looks for work before it sleeps: longer than most steps of a run that do not use threads,
+// and than the time between runs that follow each other. To wake a thread up takes 50 to 100 microseconds.
 constexpr std::chrono::microseconds kSpin{200};
 
 void pause() {
@@ -39,7 +39,8 @@ void pause() {
 #endif
 }
 
-// Watches `word` for at most kSpin. Returns true as soon as it differs from `old`, and false if it does not in that time.
+// Watches `word` for at most kSpin. Returns true as soon as it differs from `old`, and false if it does not
+// in that time.
 bool changes_soon(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   const auto start = std::chrono::steady_clock::now();
   do {
@@ -70,8 +71,8 @@ struct alignas(64) Range {
 
 }  // namespace
 
-// What the threads of a team share. The fields of a job are written before its ranges, and not again until all
-// of its parts are done. So a thread that takes a part has read the fields of the same job.
+// What the threads of a team share. The fields of a job are written before its ranges, and not again until
+// all of its parts are done. So a thread that takes a part has read the fields of the same job.
 struct Team::Shared {
   static constexpr std::uint32_t kClosed = 0xffffffff;
 
@@ -132,7 +133,8 @@ struct Team::Shared {
 
 namespace {
 
-// The cores that a thread may use. If the system does not tell them, the set is unknown, and give_to() does nothing.
+// The cores that a thread may use. If the system does not tell them, the set is unknown, and give_to() does
+// nothing.
 #if defined(__linux__)
 class Cores {
  public:
@@ -173,16 +175,16 @@ struct Cores {
 };
 #endif
 
-// The pool gives one of these to each thread that it lends: the team to serve, the thread's worker number in that team, and
-// the cores that the thread may use. These are the cores of the thread that made the team.
+// The pool gives one of these to each thread that it lends: the team to serve, the thread's worker number in
+// that team, and the cores that the thread may use. These are the cores of the thread that made the team.
 struct Loan {
   std::shared_ptr<Team::Shared> team;
   std::uint32_t worker = 0;
   Cores cores;
 };
 
-// A thread of the process that teams borrow. While it is idle, only the pool writes `loan` and `cores`, and changes `loans`
-// afterwards. While it serves, only the thread itself writes them.
+// A thread of the process that teams borrow. While it is idle, only the pool writes `loan` and `cores`, and
+// changes `loans` afterwards. While it serves, only the thread itself writes them.
 struct Helper {
   std::thread::native_handle_type thread{};
   std::atomic<bool> sleeps{false};
@@ -197,17 +199,19 @@ struct Helper {
   }
 };
 
-// The pool starts a thread only if all its threads serve open teams. So it never has more threads than were needed at the
-// same time. A run that directly follows another run gets the thread of that run, which is most often awake.
+// The pool starts a thread only if all its threads serve open teams. So it never has more threads than were
+// needed at the same time. A run that directly follows another run gets the thread of that run, which is most
+// often awake.
 //
-// Linux may wake a thread up on the core of the thread that wakes it, although other cores are idle: virtual machines with
-// Linux 6.18 did so half of the time after a pause of 20 ms. Then the two threads share that core for up to 5 ms, which is
-// longer than many runs take. So a helper that sleeps, or is new, may not use the core of the lending thread until the team
-// is closed.
+// Linux may wake a thread up on the core of the thread that wakes it, although other cores are idle: virtual
+// machines with Linux 6.18 did so half of the time after a pause of 20 ms. Then the two threads share that
+// core for up to 5 ms, which is longer than many runs take. So a helper that sleeps, or is new, may not use
+// the core of the lending thread until the team is closed.
 class Pool {
  public:
-  // Lends `count` threads to the team, as workers 1, 2, ... Threads that come back from closed teams are preferred to
-  // threads that sleep. Returns how many threads the team gets: fewer than `count` if the system can start no more.
+  // Lends `count` threads to the team, as workers 1, 2, ... Threads that come back from closed teams are
+  // preferred to threads that sleep. Returns how many threads the team gets: fewer than `count` if the system
+  // can start no more.
   std::uint32_t lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
     const Cores usable = Cores::of_this_thread();
     const std::lock_guard lock(mutex_);
@@ -216,8 +220,8 @@ class Pool {
     return count;
   }
 
-  // To be called before a team is closed that got `lent` threads. From then on, the pool counts on these threads to come
-  // back. Loans that still wait are cancelled.
+  // To be called before a team is closed that got `lent` threads. From then on, the pool counts on these
+  // threads to come back. Loans that still wait are cancelled.
   void expect_back(const std::shared_ptr<Team::Shared>& team, std::uint32_t lent) {
     const std::lock_guard lock(mutex_);
     coming_back_ += lent - std::erase_if(waiting_, [&](const Loan& loan) { return loan.team == team; });
@@ -227,7 +231,8 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  // Lends one thread. Returns false if no thread is free or coming back, and the system cannot start another one.
+  // Lends one thread. Returns false if no thread is free or coming back, and the system cannot start another
+  // one.
   bool lend_one(Loan loan) {
     const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
     try {
@@ -248,8 +253,9 @@ class Pool {
     return true;
   }
 
-  // Starts a thread and puts it among the idle ones. The system gives it the cores of this thread, `inherited`. It takes no
-  // signals: the threads of the program do. Throws if the system has no more threads or memory.
+  // Starts a thread and puts it among the idle ones. The system gives it the cores of this thread,
+  // `inherited`. It takes no signals: the threads of the program do. Throws if the system has no more threads
+  // or memory.
   void start(const Cores& inherited) {
     idle_.reserve(started_ + 1);
     auto helper = std::make_unique<Helper>();
@@ -262,7 +268,8 @@ class Pool {
     ++started_;
   }
 
-  // As long as an object of this class exists, this thread takes no signals. Threads that it starts meanwhile never do.
+  // As long as an object of this class exists, this thread takes no signals. Threads that it starts meanwhile
+  // never do.
   class NoSignals {
    public:
     NoSignals(const NoSignals&) = delete;
@@ -297,8 +304,8 @@ class Pool {
     }
   }
 
-  // Called by a helper whose team was closed. If a loan waits, gives it to the helper and returns true. Otherwise puts the
-  // helper among the idle ones and returns false.
+  // Called by a helper whose team was closed. If a loan waits, gives it to the helper and returns true.
+  // Otherwise puts the helper among the idle ones and returns false.
   bool takes_waiting(Helper& helper) {
     const std::lock_guard lock(mutex_);
     --coming_back_;

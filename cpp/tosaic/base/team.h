@@ -1,17 +1,19 @@
 // team: the threads that share the work of one run.
 //
 //   Team team(4);                                  this thread, and up to three more
-//   team.run(parts, [&](part, worker) { ... });    calls the function for each part; returns when all are done
+//   team.run(parts, [&](part, worker) { ... });    calls the function for each part; returns when all are
+//                                                  done
 //
 // The additional threads belong to the process. They are started when they are first needed, are lent to one
-// team at a time, and sleep when no team has them. A team never waits for threads: those that still come back from
-// another team join it later. The threads of a team may use the cores that the thread that made it may use.
+// team at a time, and sleep when no team has them. A team never waits for threads: those that still come back
+// from another team join it later. The threads of a team may use the cores that the thread that made it may
+// use.
 //
-// run() gives each thread a range of the parts. A thread computes the parts of its own range first: in successive
-// calls these are neighbouring parts of the data, which may still be in its cache. Then it takes parts that are
-// left in the ranges of other threads. So a part must not depend on the thread that computes it. Threads compute in the
-// floating-point environment (rounding, treatment of subnormal numbers) of the thread that made the team.
-// A child process after fork() starts threads of its own.
+// run() gives each thread a range of the parts. A thread computes the parts of its own range first: in
+// successive calls these are neighbouring parts of the data, which may still be in its cache. Then it takes
+// parts that are left in the ranges of other threads. So a part must not depend on the thread that computes
+// it. Threads compute in the floating-point environment (rounding, treatment of subnormal numbers) of the
+// thread that made the team. A child process after fork() starts threads of its own.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +31,8 @@ class Team {
  public:
   static constexpr std::uint32_t kMostParts = 0xffff;
 
-  // `threads` is the number of threads with this one, at least 1. With `share_all`, they shall share all work,
-  // even if that takes longer than to do it in one thread.
+  // `threads` is the number of threads with this one, at least 1. With `share_all`, they shall share all
+  // work, even if that takes longer than to do it in one thread.
   explicit Team(std::uint32_t threads, bool share_all = false);
   ~Team();
   Team(const Team&) = delete;
@@ -40,8 +42,8 @@ class Team {
   [[nodiscard]] bool shares_all() const { return share_all_; }
 
   // Calls work(part, worker) for each part < parts, where parts <= kMostParts. Calls with one worker < size()
-  // do not overlap in time. If calls throw, the exception of the first part among them is thrown again when all
-  // parts are done. Only the thread that made the team may call this, and `work` must not.
+  // do not overlap in time. If calls throw, the exception of the first part among them is thrown again when
+  // all parts are done. Only the thread that made the team may call this, and `work` must not.
   template <class F>
   void run(std::uint32_t parts, F&& work) {
     const auto call = [](void* context, std::uint32_t part, std::uint32_t worker) {

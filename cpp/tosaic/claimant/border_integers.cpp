@@ -27,7 +27,7 @@ analysis::IntegerRanges ranges_between(const Graph& graph, const std::vector<boo
     if (value.kind == ValueKind::kConstant) continue;
     const bool in_32_bits = value.kind == ValueKind::kInput || lowered[value.producer.index()];
     if (value.type.dtype == DType::kI64 && in_32_bits) known[i] = narrow;
-    // TOSA's casts saturate to i32. Those of the host do not.
+    // TOSA's casts saturate to i32. The host's casts do not.
     const bool saturates = known[i].low == narrow.low || known[i].high == narrow.high;
     if (is_float(value.type.dtype) && saturates) known[i] = ValueRange::all();
   }
@@ -81,7 +81,7 @@ class Search {
     return integers_of_bits(31);
   }
 
-  // True if the operand only chooses elements of another operand, directly or behind views in the group.
+  // True if the operand only chooses elements of another operand, directly or through views in the group.
   [[nodiscard]] bool chooses(const Node& node, std::size_t operand) const {
     if (const std::string_view name = info(node.op).operand_name(operand);
         name == "index" || name == "indices")

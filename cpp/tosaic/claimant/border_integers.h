@@ -5,8 +5,8 @@
 //   z = table[y]                          y is from 0 to 2^17 - 1: a group may read it
 //
 // A lowered group takes i64 as i32, perhaps narrower (passes/legalize_tosa/narrow_integers), and a run checks
-// its inputs. An input of the program may fail that check. A value between parts must not: it is an error of no
-// user, and a device does not check. So each integer of another part has to be proven to fit, under the
+// its inputs. An input of the program may fail that check. A value between parts must not: it is an error of
+// no user, and a device does not check. So each integer of another part has to be proven to fit, under the
 // assumption that i64 inputs of the program fit i32. Positions that only choose elements need no proof: torch
 // refuses those that are too large.
 #pragma once

@@ -28,12 +28,12 @@ namespace tosaic::claimant {
 struct Claimant {
   std::string name;    // of a member of a device, or a TOSA target
   std::string target;  // the TOSA target for which groups are lowered; empty if they are not lowered to TOSA
-  // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there is one. Groups
-  // of other claimants are lowered to it, too: not for the device, but to compute its integers. Empty: no arithmetic of
-  // its own.
+  // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there
+  // is one. Groups of other claimants are lowered to it, too: not for the device, but to compute its
+  // integers. Empty: no arithmetic of its own.
   std::string arithmetic;
-  // The limits of the device. They are about operators of TOSA if there is a target, and about canonical operators
-  // if not. Null: no limits.
+  // The limits of the device. They are about operators of TOSA if there is a target, and about canonical
+  // operators if not. Null: no limits.
   std::shared_ptr<const Limits> limits;
   target::IntegerSemantics integers = {};
   // The kernels of CMSIS-NN that compute nodes. Other claimants have none.

@@ -14,8 +14,8 @@ constexpr std::int64_t kSumBytes = 4;  // of an int32
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-// A convolution as the kernels see it: images of channels, and one stride, padding and dilation for each axis of them. A
-// convolution over one axis has images of height 1.
+// A convolution as the kernels see it: images of channels, and one stride, padding and dilation for each axis
+// of them. A convolution over one axis has images of height 1.
 struct Convolution {
   struct Axis {
     std::int64_t in = 1, kernel = 1, out = 1, stride = 1, pad = 0, dilation = 1;
@@ -64,7 +64,8 @@ std::int64_t results_at_end(std::int64_t pad, std::int64_t stride) {
   return pad == 0 ? 0 : std::max<std::int64_t>(1, (pad + stride - 1) / stride);
 }
 
-// Convolutions along rows read the input in place, but for the ends of a row, which they copy with the padding.
+// Convolutions along rows read the input in place, but for the ends of a row, which they copy with the
+// padding.
 std::int64_t row_bytes(const Convolution& conv) {
   const Convolution::Axis& row = conv.width;
   const std::int64_t uneven = ((row.out - 1) * row.stride + row.kernel - row.in) % 2;
@@ -104,8 +105,8 @@ std::int64_t transposed_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   // The kernel convolves the upsampled image. A second buffer has the reversed weights.
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
     return gathered_bytes(conv, kernels) + conv.in_channels * conv.kernel_area() * conv.out_channels;
-  // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height where the
-  // kernel has that of the width, so it returns too little if the width has the larger stride.
+  // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height
+  // where the kernel has that of the width, so it returns too little if the width has the larger stride.
   const std::int64_t columns = (x.in - 1) * x.stride + std::max({x.kernel, x.stride, y.stride});
   return columns * std::max(y.kernel, y.stride) * conv.out_channels * kSumBytes;
 }

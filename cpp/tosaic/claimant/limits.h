@@ -4,8 +4,8 @@
 //   LimitRow{{Op::kTosaConv2d}, Quantity::kStride, 1, 3}                its strides are 1 to 3
 //   LimitRow{{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 8, When::kPadded}    ... if the pool is padded
 //
-// One function judges a node by all rows. Rows are about canonical operators at stage quantized, or about TOSA's
-// operators. The dtype of a value at stage quantized is that of its integers.
+// One function judges a node by all rows. Rows are about canonical operators at stage quantized, or about
+// TOSA's operators. The dtype of a value at stage quantized is that of its integers.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ class DTypes {
   std::uint32_t bits_ = 0;
 };
 
-// The operators that a claimant has, and their dtypes. A node fits a row if operand 0, the second operand and the
-// results have dtypes of its sets. Several rows of an operator are alternatives.
+// The operators that a claimant has, and their dtypes. A node fits a row if operand 0, the second operand and
+// the results have dtypes of its sets. Several rows of an operator are alternatives.
 struct OperatorRow {
   std::vector<Op> ops;
   DTypes input = {}, second = {}, result = {};
 };
 
-// A number of a node. A quantity may have several values, such as one stride for each axis: the limit is for each of
-// them. A quantity that a node does not have has no value. Yes is 1, and no is 0.
+// A number of a node. A quantity may have several values, such as one stride for each axis: the limit is for
+// each of them. A quantity that a node does not have has no value. Yes is 1, and no is 0.
 enum class Quantity : std::uint8_t {
   kKernelDepth,    // of a convolution or pool
   kKernelHeight,   // ...
@@ -78,8 +78,8 @@ enum class Quantity : std::uint8_t {
   kAxisIsSpatial,      // yes if it works along the height or width
   kAxisExtent,         // the extent of the axis along which it works
   kAxisOuter,          // the product of the extents before this axis
-  kAxisInner,          // ... and behind it
-  kRowCount,           // the number of elements besides this axis
+  kAxisInner,          // ... and after it
+  kRowCount,           // the number of elements without this axis
   kElements,           // of operand 0
   kPermutedProduct,    // the largest product of all but two axes of a permuted tensor
   kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch where channels move
@@ -151,7 +151,8 @@ struct Limits {
 // True if a row lists floats for an operator. A row that takes any dtype does not.
 [[nodiscard]] bool lists_floats(const Limits& limits, Op op);
 
-// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons have no place yet.
+// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons have no
+// place yet.
 void judge(const Graph& graph, const Node& node, const Limits& limits, std::string_view who,
            std::vector<Reason>& reasons);
 

@@ -17,8 +17,8 @@ using Numbers = std::vector<std::int64_t>;
 
 // ---- windows ----
 
-// A convolution, pool or resize: one entry for each spatial axis, height and width last. A single spatial axis is the
-// width of images of height 1.
+// A convolution, pool or resize: one entry for each spatial axis, height and width last. A single spatial
+// axis is the width of images of height 1.
 struct Window {
   Dims kernel, stride, dilation, padding;
   std::int64_t channels = 1;  // of the input that one output channel reads
@@ -442,8 +442,8 @@ bool is_bilinear(const NodeView& view) {
 
 Numbers bilinear_mode(const NodeView& view) { return {is_bilinear(view) ? 1 : 0}; }
 
-// True if a nearest RESIZE copies each element of an axis k times. Its scale is then k/1, with offset and border 0, or
-// 2k/2, with offset 1 - k and border k - 1.
+// True if a nearest RESIZE copies each element of an axis k times. Its scale is then k/1, with offset and
+// border 0, or 2k/2, with offset 1 - k and border k - 1.
 bool replicates_axis(std::int64_t numerator, std::int64_t denominator, std::int64_t offset,
                      std::int64_t border) {
   if (denominator == 1) return offset == 0 && border == 0;

@@ -18,8 +18,9 @@ std::string_view op_name(const Node& node) {
                                 : info(node.op).name;
 }
 
-// The FX calls by which rules match a node. A dequantize node that insert_quantization put in front of its readers has
-// none: its origin names the node whose result it dequantizes, but it belongs to the group of its readers.
+// The FX calls by which rules match a node. A dequantize node that insert_quantization put in front of its
+// readers has none: its origin names the node whose result it dequantizes, but it belongs to the group of its
+// readers.
 using Calls = std::vector<OriginRef>;
 
 Calls calls_of(const Graph& graph, const Node& node, const ComputingCalls& computing) {

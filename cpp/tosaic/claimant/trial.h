@@ -18,14 +18,15 @@
 
 namespace tosaic::claimant {
 
-// Nodes as a graph of their own, at a stage that may contain them. What they read from other nodes are inputs, and what
-// other nodes or the caller read are outputs. Values have their types; dim orders are logical. `nodes` ascend.
+// Nodes as a graph of their own, at a stage that may contain them. What they read from other nodes are
+// inputs, and what other nodes or the caller read are outputs. Values have their types; dim orders are
+// logical. `nodes` ascend.
 [[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, std::span<const NodeId> nodes,
                                                  Stage stage);
 
-// A text that is equal for nodes of a graph on which lowering cannot decide differently: the operator, its attributes,
-// the types of operands and results, which operands are the same value, and the constants. Empty for a node whose
-// regions or description may differ otherwise.
+// A text that is equal for nodes of a graph on which lowering cannot decide differently: the operator, its
+// attributes, the types of operands and results, which operands are the same value, and the constants. Empty
+// for a node whose regions or description may differ otherwise.
 [[nodiscard]] std::string trial_key(const Graph& graph, const Node& node);
 
 // As pipeline::try_to_lower(), without the verifier between passes.

@@ -68,8 +68,8 @@ bool is_at_boundary(const Graph& graph, const Node& node) {
   return graph.producer(graph.operands(node)[0]) == nullptr || graph.is_output(graph.result(node));
 }
 
-// Transposes at the inputs and outputs of a node alone change the dim order, unless the node itself moves elements.
-// In a program, the layout plan decides where they are.
+// Transposes at the inputs and outputs of a node alone change the dim order, unless the node itself moves
+// elements. In a program, the layout plan decides where they are.
 bool is_layout_change(const Graph& tosa, const Node& node, Op canonical) {
   if (node.op != Op::kTosaTranspose || info(canonical).has(kMovement) || info(canonical).has(kView))
     return false;
@@ -174,8 +174,8 @@ class Judge {
     return found;
   }
 
-  // What keeps a graph from the target, and the limits that its operators of TOSA exceed. Those for which `is_exempt` is
-  // true have no limits.
+  // What keeps a graph from the target, and the limits that its operators of TOSA exceed. Those for which
+  // `is_exempt` is true have no limits.
   Findings judged(const std::shared_ptr<const Graph>& graph,
                   const std::function<bool(const Graph&, const Node&)>& is_exempt) const {
     Findings found;

@@ -12,12 +12,14 @@
 
 namespace tosaic::claimant {
 
-// Returns a verdict for each node of a graph that pipeline::before_integers() returned. The graph is at stage quantized,
-// or at stage exported. The claimant's limits are applied first, and then the user's rules (rules.h).
+// Returns a verdict for each node of a graph that pipeline::before_integers() returned. The graph is at stage
+// quantized, or at stage exported. The claimant's limits are applied first, and then the user's rules
+// (rules.h).
 //
-// A claimant without profile FP takes no node that reads or writes floats. There is one exception: nodes that compute with
-// floats between integers are a region (partition/float_regions.h), and the claimant takes all of its nodes if the region
-// lowers to integer arithmetic. The graph has to be one that partition::with_own_dequantize() returned.
+// A claimant without profile FP takes no node that reads or writes floats. There is one exception: nodes that
+// compute with floats between integers are a region (partition/float_regions.h), and the claimant takes all
+// of its nodes if the region lowers to integer arithmetic. The graph has to be one that
+// partition::with_own_dequantize() returned.
 //
 // Throws InvalidGraph if the graph is at another stage, or if a rule is wrong.
 [[nodiscard]] std::vector<Verdict> verdicts(const std::shared_ptr<const Graph>& graph,

@@ -52,8 +52,8 @@ void verify_order(const ArrayFormat& form, const ArrayView& array, const std::st
 [[nodiscard]] ArrayView in_graph_axes(const ArrayFormat& form, const ArrayView& array);
 [[nodiscard]] MutableArrayView in_graph_axes(const ArrayFormat& form, const MutableArrayView& array);
 
-// Writes an input into dense memory in the graph's dtype and axes. `team` quantizes floats; null: the calling thread.
-// Throws InvalidGraph if an integer is out of range.
+// Writes an input into dense memory in the graph's dtype and axes. `team` quantizes floats; null: the calling
+// thread. Throws InvalidGraph if an integer is out of range.
 void import_array(const ArrayFormat& form, const TensorType& type, const BoundaryFormat& boundary,
                   const ArrayView& array, std::byte* to, const std::string& name, Team* team);
 // Writes a dense graph value into the caller's array.

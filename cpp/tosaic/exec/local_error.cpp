@@ -98,10 +98,10 @@ struct ErrorBeforeRounding {
   double units = 0, relative = 0;
 };
 
-// If a number is within `error` of a tie, arithmetic with an error of up to `error` may round it up instead of
-// down, or down instead of up. Changes such integers in `rounded` to the neighbor on the other side of `real`,
-// unless they differ from `base`: those were rounded otherwise already. Each variant changes a part of them;
-// variants 0 and 1 together change all. Returns true if any was changed.
+// If a number is within `error` of a tie, arithmetic with an error of up to `error` may round it up instead
+// of down, or down instead of up. Changes such integers in `rounded` to the neighbor on the other side of
+// `real`, unless they differ from `base`: those were rounded otherwise already. Each variant changes a part
+// of them; variants 0 and 1 together change all. Returns true if any was changed.
 bool round_ties_otherwise(Array& rounded, const ArrayView& base, const ArrayView& real,
                           const QuantizeAttrs& attrs, const ErrorBeforeRounding& error, std::uint64_t seed,
                           std::size_t variant) {
@@ -153,7 +153,8 @@ int inner_units_of(Op op) {
   return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
 }
 
-// If the value has the numbers of a dequantize node, moved or bounded: the largest scale of that node. Otherwise 0.
+// If the value has the numbers of a dequantize node, moved or bounded: the largest scale of that node.
+// Otherwise 0.
 double unit_behind(const Graph& graph, ValueId value) {
   static constexpr OpTable<bool> kBounds = {{Op::kClamp, true}, {Op::kRelu, true}};
   const Node* node = graph.producer(value);
@@ -212,15 +213,16 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
   return out;
 }
 
-// A number that was to be rounded, and its distance from the integer that came out. Both are in units of the integer.
+// A number that was to be rounded, and its distance from the integer that came out. Both are in units of the
+// integer.
 struct Rounding {
   double number;
   double error;
   auto operator<=>(const Rounding&) const = default;
 };
 
-// The root mean square of the errors as a share of the limit. If it is above the limit, equal numbers count once,
-// and 0 is returned if too few are left.
+// The root mean square of the errors as a share of the limit. If it is above the limit, equal numbers count
+// once, and 0 is returned if too few are left.
 double share_of_mean(std::vector<Rounding> found, double limit) {
   const auto share = [&found, limit] {
     double sum = 0;
@@ -275,8 +277,8 @@ void dequantize_node(const NodeCall& call) {
   });
 }
 
-// By how much a sum may be off because its operands are rounded to floats; 0 for other nodes. It matters where large
-// operands cancel.
+// By how much a sum may be off because its operands are rounded to floats; 0 for other nodes. It matters
+// where large operands cancel.
 double rounding_of_addends(const Node& node, const std::vector<ArrayView>& operands,
                            const ArrayView& result) {
   static constexpr OpTable<bool> kSums = {
@@ -437,8 +439,9 @@ bool LocalReference::run(const Node& node) {
     has_errors = has_errors || !estimate.variants.empty();
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
-  // For integers of 8 bits, inner_units is 0 if no arithmetic computed the number: both runs then round it to the
-  // same integer. Those of 16 bits have as many bits as make the rounding of their numbers to f32 matter.
+  // For integers of 8 bits, inner_units is 0 if no arithmetic computed the number: both runs then round it to
+  // the same integer. Integers of 16 bits have as many bits as make the rounding of their numbers to f32
+  // matter.
   const auto before_rounding = [this](DType to, int units) -> std::optional<ErrorBeforeRounding> {
     if (byte_size(to) == 1 && units > 0) return ErrorBeforeRounding{error_before_rounding(units), 0};
     if (byte_size(to) == 2) return ErrorBeforeRounding{0, 0x1p-22};
@@ -448,14 +451,14 @@ bool LocalReference::run(const Node& node) {
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
   // Integers of 8 bits differ only where a few units of a float decide the rounding, and a run of the node
-  // shows where. Wider integers may be off by a unit anywhere, also where an exact function of other integers is
-  // rounded: its table may be interpolated.
+  // shows where. Wider integers may be off by a unit anywhere, also where an exact function of other integers
+  // is rounded: its table may be interpolated.
   const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
                          (tolerance.ulp + tolerance.relative > 0 || int16_units > 0);
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
-  // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats, and to
-  // the whole number in integers, for which half a unit is no difference.
+  // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats,
+  // and to the whole number in integers, for which half a unit is no difference.
   const double unit = node.op == Op::kCast && !floats ? unit_behind(graph_, graph_.operands(node)[0]) : 0;
   std::vector<std::vector<Array>> variants;
   if (floats || has_errors || is_float(dtype))

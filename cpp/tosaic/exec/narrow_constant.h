@@ -4,7 +4,8 @@
 //
 // Folding such nodes makes a constant of f32 that is four times as large as %w. Its storage is deferred
 // (ir/recipe.h) and remembers the narrow constant and the steps, so that a pass can write them into the
-// program instead of the floats. Movements of the floats move the narrow constant and the operands of the steps.
+// program instead of the floats. Movements of the floats move the narrow constant and the operands of the
+// steps.
 #pragma once
 
 #include <optional>
@@ -24,8 +25,8 @@ struct NarrowStep {
   OriginRef origin;
 };
 
-// The elements of a constant, as those of `narrow` behind all steps. Both have as many elements, in the same
-// row-major order; `narrow` has as few axes as the operands of the steps allow, and none of extent 1.
+// The elements of a constant: the elements of `narrow` after all steps. Both have as many elements, in the
+// same row-major order; `narrow` has as few axes as the operands of the steps allow, and none of extent 1.
 struct NarrowForm {
   ConstantRef narrow;
   std::vector<NarrowStep> steps;
@@ -47,8 +48,8 @@ struct NarrowForm {
 // computed_from_narrow(), for a cast.
 [[nodiscard]] std::optional<Storage> widened(const ConstantRef& constant, DType dtype);
 
-// The extents of `narrow` as parts of the axes of `shape`: part[i] has the axes, possibly none, whose product is
-// shape[i]. Returns nothing if some axis of the form lies in two axes of `shape` and cannot be cut there.
+// The extents of `narrow` as parts of the axes of `shape`: part[i] has the axes, possibly none, whose product
+// is shape[i]. Returns nothing if some axis of the form lies in two axes of `shape` and cannot be cut there.
 struct NarrowParts {
   std::vector<std::vector<std::int64_t>> parts;
   NarrowForm form;  // with one axis for each part

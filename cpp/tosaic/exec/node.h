@@ -1,4 +1,5 @@
-// node: runs a single node on given arrays, and says what it may overwrite, without a memory plan or a session.
+// node: runs a single node on given arrays, and says what it may overwrite, without a memory plan or a
+// session.
 #pragma once
 
 #include <optional>

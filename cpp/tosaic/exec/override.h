@@ -13,7 +13,7 @@ namespace tosaic::exec {
 
 // Calls the function. If it throws a std::logic_error or std::runtime_error, throws InvalidGraph with its
 // text and the name of the node. An error of tosaic gets the name of the node. All other exceptions pass
-// unchanged, those of Python among them.
+// unchanged, Python's among them.
 void call_override(const NodeFunction& function, const NodeCall& call);
 
 // Copies the arrays that an override returned into the results of the node. An array may have any strides,

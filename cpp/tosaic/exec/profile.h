@@ -52,9 +52,10 @@ class RunTimes {
 // What one execution of a step computes and moves, as its types say.
 struct StepWork {
   std::uint64_t multiply_adds = 0;
-  // Operands and results, each once. Values between fused nodes are neither read nor written. An operator that
-  // only moves elements, such as a slice or an embedding, reads at most as many bytes of its first operand as it
-  // writes. Operands that are a part of the result of a concatenation already are neither read nor written.
+  // Operands and results, each once. Values between fused nodes are neither read nor written. An operator
+  // that only moves elements, such as a slice or an embedding, reads at most as many bytes of its first
+  // operand as it writes. Operands that are a part of the result of a concatenation already are neither read
+  // nor written.
   std::uint64_t bytes_read = 0, bytes_written = 0;
 };
 
@@ -62,7 +63,7 @@ struct StepWork {
 struct StepPlace {
   const Step* step = nullptr;          // of the Prepared, which owns it
   std::shared_ptr<const Graph> graph;  // the graph or region that has the step
-  // The node that the step computes, and those of the same graph that are fused with it.
+  // The node that the step computes, and the nodes of the same graph that are fused with it.
   std::vector<NodeId> nodes;
   std::string kernel;                        // "conv.gemm.avx512", "override", "cond", "while_loop"
   std::optional<DType> factors = {};         // kernels::Kernel::factors
@@ -74,7 +75,7 @@ struct StepPlace {
 // kernels::multiply_adds() of a node.
 [[nodiscard]] std::uint64_t multiply_adds(const Graph& graph, const Node& node);
 
-// All steps with something to do, and behind a step of control flow those of its regions. A step that an
+// All steps with something to do, and after a step of control flow the steps of its regions. A step that an
 // earlier step computes too is not in the list.
 [[nodiscard]] std::vector<StepPlace> profiled_steps(const Prepared& prepared);
 

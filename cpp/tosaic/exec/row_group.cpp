@@ -94,7 +94,8 @@ constexpr std::size_t kMostSteps = 64;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
-// The same for groups without products, whose steps take about as long as reading their operands from that cache.
+// The same for groups without products, whose steps take about as long as reading their operands from that
+// cache.
 constexpr int64_t kLightBlockBytes = 49152;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
@@ -150,8 +151,8 @@ struct Follows {
   int64_t width = 1;                    // elements of a row
 };
 
-// `matrix_axes` is 2 for an operand that is one matrix for all rows along the last row axis, else 1. Returns nothing if
-// the operand does not broadcast to the result.
+// `matrix_axes` is 2 for an operand that is one matrix for all rows along the last row axis, else 1. Returns
+// nothing if the operand does not broadcast to the result.
 std::optional<Follows> follow(const Shape& operand, const Shape& result, std::size_t matrix_axes) {
   Follows out;
   const std::size_t rank = result.size();
@@ -294,8 +295,8 @@ class Finder {
         row_operands_.push_back(operand.index());
   }
 
-  // Takes the steps into the group that compute operands of this one and nothing else, and whose rows are those of the
-  // group: the other branch of a sum, for example.
+  // Takes the steps into the group that compute operands of this one and nothing else, and whose rows are the
+  // group's rows: the other branch of a sum, for example.
   void take_producers(std::uint32_t step, RowKind kind) {
     if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return;
     for (const ValueId operand : graph_.operands(node(step))) {
@@ -657,8 +658,8 @@ bool Finder::prepare_steps(RowGroup& group) {
   return true;
 }
 
-// True if the group may compute its result in the memory of this value: if each block reads no other rows of it than
-// those that it writes. Other blocks may run earlier, or at the same time.
+// True if the group may compute its result in the memory of this value: if each block reads no other rows of
+// it than those that it writes. Other blocks may run earlier, or at the same time.
 bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
   const auto shares_memory = [&](ValueId value) {
     return value.valid() && viewed_[value.index()] == viewed_[operand.index()];

@@ -1,15 +1,17 @@
-// row_group: steps that are computed together, some rows at a time, so that the values between them stay in the cache.
+// row_group: steps that are computed together, some rows at a time, so that the values between them stay in
+// the cache.
 //
 //   scores = q kT -> max -> sub -> exp -> sum -> reciprocal -> mul = weights -> weights v       one group
 //
 //   for each block of rows:
 //     for each step of the group: compute these rows
 //
-// The rows of a value are all its axes but the last. A step belongs to a group if each row of its result depends on the
-// same row of the other values of the group only: elementwise operators, reductions and softmaxes of the last axis, and
-// products of matrices, whose right operand is no value of the group. Reshapes between that leave rows as they are do
-// not matter. Only the last value of a group has readers outside; the group runs in place of its last step. A run that
-// must show a value in between runs the steps one by one. Both give the same bytes.
+// The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
+// depends on the same row of the other values of the group only: elementwise operators, reductions and
+// softmaxes of the last axis, and products of matrices, whose right operand is no value of the group.
+// Reshapes between that leave rows as they are do not matter. Only the last value of a group has readers
+// outside; the group runs in place of its last step. A run that must show a value in between runs the steps
+// one by one. Both give the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ struct RowOperand {
   std::int64_t row_bytes = 0;  // kTable: bytes from one row to the next; 0: the same for all rows
 };
 
-// A step with the kernels that compute it for a whole block of rows and for the last one, which may be shorter.
+// A step with the kernels that compute it for a whole block of rows and for the last one, which may be
+// shorter.
 struct RowStep {
   std::uint32_t step = 0;
   std::vector<RowOperand> operands;
@@ -45,7 +48,8 @@ struct RowStep {
 
 class RowGroup {
  public:
-  // The operand of a step that is at `table[steps[step].first_operand + operand]`. `scratch` has scratch_bytes().
+  // The operand of a step that is at `table[steps[step].first_operand + operand]`. `scratch` has
+  // scratch_bytes().
   void run(std::span<const Step> all, std::span<const std::byte* const> table, std::byte* result,
            std::byte* scratch, Team* team) const;
 
@@ -71,8 +75,9 @@ class RowGroup {
             std::byte* memory) const;
 };
 
-// Finds groups. `steps` are those of the graph with their chains, and `needs` gets what the plan of memory must know. A
-// group is worth while if the values between its steps have at least `least_bytes` together.
+// Finds groups. `steps` are the steps of the graph with their chains, and `needs` gets what the plan of
+// memory must know. A group is worth while if the values between its steps have at least `least_bytes`
+// together.
 void group_rows(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
                 const kernels::Options& options, std::size_t least_bytes);
 

@@ -145,8 +145,8 @@ void Frame::run_group(const Step& step) {
   }
 }
 
-// Runs the steps of a group one by one after an error, so that the error names the step that causes it. The plan gives
-// their values no memory at this time.
+// Runs the steps of a group one by one after an error, so that the error names the step that causes it. The
+// plan gives their values no memory at this time.
 void Frame::run_group_alone(const Step& step) {
   const Graph& graph = prepared_.graph();
   const std::span<const Step> steps = prepared_.steps();

@@ -7,8 +7,9 @@
 
 namespace tosaic::exec {
 
-// Memory that is aligned to 64 bytes and not initialised. From 1 MiB on, it consists of large pages. With small pages, a
-// kernel that works on many distant rows in turn, such as a transposition, mostly waits for the addresses of pages.
+// Memory that is aligned to 64 bytes and not initialised. From 1 MiB on, it consists of large pages. With
+// small pages, a kernel that works on many distant rows in turn, such as a transposition, mostly waits for
+// the addresses of pages.
 class Memory {
  public:
   Memory() = default;
@@ -33,8 +34,8 @@ class Frame {
   Frame(const Prepared& prepared, std::byte* arena);
 
   // `inputs` are dense, one per graph input (state included); `outputs` are dense and 64-byte aligned, one
-  // per graph output. `variables` are those of the program, also in the frames of regions. `result`, if not
-  // null, gets the trace. `team` has the threads of the run; null: the calling thread alone.
+  // per graph output. `variables` are the variables of the program, also in the frames of regions. `result`,
+  // if not null, gets the trace. `team` has the threads of the run; null: the calling thread alone.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result,
            Team* team);

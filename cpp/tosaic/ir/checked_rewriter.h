@@ -51,7 +51,7 @@ class CheckedRewriter {
   // Replaces the results of the node, which must be the next node of the walk, by values of current(). There
   // must be as many values as results, with the same dtypes and shapes. At stage quantized their qparams must
   // be the same, too. At other stages qparams only say what integers represent: an emitted value without
-  // qparams gets those of the result.
+  // qparams gets the qparams of the result.
   void replace(NodeId node, std::span<const ValueId> results);
   // Adds a node in front of `at`, the next node of the walk. The new node has the origin of `at`. `operands`
   // are values of current(); an invalid id is an absent operand. Returns its results, whose types infer()
@@ -60,8 +60,8 @@ class CheckedRewriter {
   // `qparams` is empty, or has one entry per result, which is null for a result without qparams. At stage
   // quantized the operator computes f32 and a result with qparams is quantized: its dtype is the storage
   // dtype. An f32 result of an operator over values with qparams must have qparams. The result of quantize
-  // has those of its attributes, and the result of dequantize has none. At other stages qparams label results
-  // of their storage dtype.
+  // has the qparams of its attributes, and the result of dequantize has none. At other stages qparams label
+  // results of their storage dtype.
   std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands,
                             std::span<const QParamsRef> qparams = {});
   // A constant of current(). `qparams` say which numbers its integers represent.
@@ -77,7 +77,7 @@ class CheckedRewriter {
  private:
   const Node& turn_of(NodeId node) const;
   // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants
-  // that are behind `at` have other ids in the copy.
+  // that are after `at` have other ids in the copy.
   std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
   void require_allowed(const Node& at, Op op) const;

@@ -19,8 +19,8 @@ class ComputingCalls {
  public:
   explicit ComputingCalls(const Graph& graph);
 
-  // True if all leaves of an origin are such calls. A dequantize node with such an origin was inserted: its origin
-  // names the node whose result it dequantizes, and says nothing about the nodes that read it.
+  // True if all leaves of an origin are such calls. A dequantize node with such an origin was inserted: its
+  // origin names the node whose result it dequantizes, and says nothing about the nodes that read it.
   [[nodiscard]] bool contain(const std::vector<OriginRef>& calls) const;
 
  private:

@@ -1,4 +1,5 @@
-// constant_factor: products and quotients by one number, which change the scale of integers and not the integers.
+// constant_factor: products and quotients by one number, which change the scale of integers and not the
+// integers.
 //
 //   %a: i8 q(scale s, zp z)
 //   %b: i8 q(scale s * c, zp z) = mul(%a, c)            the integers of %a
@@ -21,8 +22,9 @@ struct ConstantFactor {
   double factor = 1;
 };
 
-// Returns nothing unless the node is a product, or a quotient that does not round, by a constant that has one number,
-// and the result has the shape of the other operand. The constant may be quantized. 0 is no factor: a scale is not 0.
+// Returns nothing unless the node is a product, or a quotient that does not round, by a constant that has one
+// number, and the result has the shape of the other operand. The constant may be quantized. 0 is no factor: a
+// scale is not 0.
 [[nodiscard]] std::optional<ConstantFactor> constant_factor(const Graph& graph, const Node& node);
 
 // The zero point of -x if its integers are those of x mirrored in their range: q becomes min + max - q.

@@ -8,7 +8,7 @@
 
 namespace tosaic {
 
-// The constant behind a value, or null.
+// The constant of a value, or null.
 [[nodiscard]] inline const Constant* constant_of(const Graph& graph, ValueId id) {
   return id.valid() ? graph.value(id).constant.get() : nullptr;
 }

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{256} << 10;  // what a thread computes before it looks for more
 constexpr std::size_t kAlignment = 64;
-// Storages of at most this size share one piece of memory: a large piece consists of large pages of the system.
+// Storages of at most this size share one piece of memory: a large piece consists of large pages of the
+// system.
 constexpr std::size_t kSharedBytes = std::size_t{4} << 20;
 
 struct Memory {

@@ -15,15 +15,16 @@ namespace tosaic {
 
 class Team;
 
-// All functions may be called by several threads. If two of them compute the bytes at the same time, the result of
-// one is dropped: a lock is never held while a recipe runs or an owner is asked, which may need Python's lock.
+// All functions may be called by several threads. If two of them compute the bytes at the same time, the
+// result of one is dropped: a lock is never held while a recipe runs or an owner is asked, which may need
+// Python's lock.
 class Deferred {
  public:
   Deferred(std::size_t size, std::shared_ptr<const Recipe> recipe);
 
   [[nodiscard]] std::size_t size() const { return size_; }
-  // The bytes, which are computed unless they are in memory. Throws InvalidGraph if the owner of a source changed
-  // it since import.
+  // The bytes, which are computed unless they are in memory. Throws InvalidGraph if the owner of a source
+  // changed it since import.
   [[nodiscard]] std::span<const std::byte> bytes();
   // The bytes in memory, or null. The memory of a copy that is not made yet is that of its source.
   [[nodiscard]] const std::byte* in_memory() const;
@@ -31,14 +32,15 @@ class Deferred {
   [[nodiscard]] const void* origin() const { return origin_; }
   // Null when the bytes are computed.
   [[nodiscard]] std::shared_ptr<const Recipe> recipe() const;
-  // The recipe that the bytes were or will be made by, if it is remembered (Recipe::is_remembered), else null.
+  // The recipe that the bytes were or will be made by, if it is remembered (Recipe::is_remembered), else
+  // null.
   [[nodiscard]] const std::shared_ptr<const Recipe>& remembered() const { return remembered_; }
   // As Storage: about the memory that the bytes are computed from.
   [[nodiscard]] std::string change_message() const;
   [[nodiscard]] bool is_view() const;
 
-  // Takes the bytes, which `recipe` has computed. The source of the recipe, if it is deferred, is from then on
-  // computed from them, so that it does not keep memory of its own, nor depend on the memory of others.
+  // Takes the bytes, which `recipe` has computed. The source of the recipe, if it is deferred, is from then
+  // on computed from them, so that it does not keep memory of its own, nor depend on the memory of others.
   void finish(Storage bytes, const Recipe& recipe);
 
  private:
@@ -56,8 +58,9 @@ class Deferred {
 // Deferred::origin(), or the address of the bytes.
 [[nodiscard]] const void* origin_of(const Storage& storage);
 
-// Computes all storages of the list that are not computed yet, each in its place; in new memory if it has none. The
-// threads of `team` share the work; null: this thread alone. Does not ask owners whether they changed their memory.
+// Computes all storages of the list that are not computed yet, each in its place; in new memory if it has
+// none. The threads of `team` share the work; null: this thread alone. Does not ask owners whether they
+// changed their memory.
 void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team, const Places& places = {});
 
 }  // namespace tosaic

@@ -54,7 +54,7 @@ std::size_t constant_hash(const Constant& constant) {
 }
 
 // For each node, the hash of the expression that it computes: its operator and attributes, and recursively
-// those of its operands, up to the graph inputs.
+// the expressions of its operands, up to the graph inputs.
 std::vector<std::size_t> structure_hashes(const Graph& graph) {
   std::vector<std::size_t> values(graph.values().size());
   std::vector<std::size_t> nodes;

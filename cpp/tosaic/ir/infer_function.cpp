@@ -54,7 +54,7 @@ Types infer_shift(const Call& call) {
 }
 
 // The weight may have another float dtype than start and end: a weight that is a Python number stays f32
-// beside f16 and bf16.
+// next to f16 and bf16.
 Types infer_lerp(const Call& call) {
   for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
   call.require_same_dtype(1, 0);

@@ -5,7 +5,8 @@
 namespace tosaic::rules {
 namespace {
 
-// The input is (N, C, H, W), the grid (N, H', W', 2), and the result (N, C, H', W'). A volume has one more axis.
+// The input is (N, C, H, W), the grid (N, H', W', 2), and the result (N, C, H', W'). A volume has one more
+// axis.
 Shape sampled_shape(const Call& call, std::size_t spatial) {
   call.require_rank(0, spatial + 2);
   call.require_rank(1, spatial + 2);

@@ -175,8 +175,8 @@ void require_bias(const Call& call, std::int64_t channels) {
   if (call.operand(2).shape[0] != 1) call.require_extent(2, 0, channels);
 }
 
-// Replaces the spatial extents in `shape`, from axis 1 on, by those of the result. `kernel` has the weight's
-// spatial extents.
+// Replaces the spatial extents in `shape`, from axis 1 on, by the spatial extents of the result. `kernel` has
+// the weight's spatial extents.
 void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& kernel, Shape& shape) {
   const std::size_t spatial = kernel.size();
   call.require_size("pad", attrs.pad, 2 * spatial);

@@ -7,8 +7,8 @@
 namespace tosaic::rules {
 namespace {
 
-// The first spatial axis of operand 0. The spatial axes must be non-empty, and unless `no_channels` the axis of
-// channels, too. `sizes` is the name of the attribute that has `spatial` entries, for messages.
+// The first spatial axis of operand 0. The spatial axes must be non-empty, and unless `no_channels` the axis
+// of channels, too. `sizes` is the name of the attribute that has `spatial` entries, for messages.
 std::size_t first_spatial_axis(const Call& call, std::size_t spatial, const char* sizes,
                                bool no_channels = false) {
   if (spatial < 1 || spatial > 3)

@@ -4,7 +4,8 @@
 //   image q, zero point z_i   v = max(q, input_low) - z_i
 //   grid g, zero point z_g    p = apply_scale_32(clamp(g, grid_low, grid_high) - z_g) + (extent - 1) / 2
 //                             a position in pixels with `fraction` fractional bits, for x and for y
-//   nearest                   v at p, rounded half to even, in the dtype of the image; z_i where there is none
+//   nearest                   v at p, rounded half to even, in the dtype of the image; z_i where there is
+//                             none
 //   bilinear, bicubic         the sum of v * w over the taps, in i32
 //
 //   dtype of the image   bits of a weight w   product of a tap                  unit of the sum

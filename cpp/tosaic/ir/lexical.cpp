@@ -40,8 +40,8 @@ std::size_t sequence_length(std::string_view text) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
-// True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph separator, a
-// character that changes the direction of text, or an invisible one.
+// True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph
+// separator, a character that changes the direction of text, or an invisible one.
 bool acts_on_terminal(std::string_view sequence) {
   const auto byte = [sequence](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
   if (sequence.size() == 2)

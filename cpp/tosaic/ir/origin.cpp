@@ -24,7 +24,7 @@ class Leaves {
 bool quantizes(const OriginRef& call) { return call->target.find("quantize") != std::string::npos; }
 
 // The FX call that an error about the node names. Calls that quantize or dequantize are merged into the nodes
-// beside them. If the origin has none of these, the result is its first call. Otherwise the result is the
+// next to them. If the origin has none of these, the result is its first call. Otherwise the result is the
 // call that has the name of the node, or else the first call that neither quantizes nor dequantizes.
 OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
   if (calls.empty()) return nullptr;

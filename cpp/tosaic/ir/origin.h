@@ -1,5 +1,6 @@
-// Origin: the FX nodes and source lines that a node came from. Origins are shared and immutable. A rewrite
-// merges origins and never drops them.
+// Origin: the FX nodes and source lines that a node came from.
+//
+// Origins are shared and immutable. A rewrite merges origins and never drops them.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct Origin {
 
 // Fills in the node, module_path and source of an error, where they are empty, from the first call of the
 // origin. If calls that quantize or dequantize are merged with others, the node is `node_name`. Then
-// module_path and source are those of the call of this name, or else of the first call that does neither.
+// module_path and source come from the call of this name, or else of the first call that does neither.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);
 
 }  // namespace tosaic

@@ -5,8 +5,9 @@
 // Constants that are views (Storage::is_view) are copied, in regions too. All other constants are shared with
 // the source graph. A graph without views is returned unchanged.
 //
-// A copy costs as much as the weights are large, and most weights are copied again, in another layout, by a later
-// pass. A lowering therefore defers the copies: they are part of what compute_constants() computes at the end.
+// A copy costs as much as the weights are large, and most weights are copied again, in another layout, by a
+// later pass. A lowering therefore defers the copies: they are part of what compute_constants() computes at
+// the end.
 #pragma once
 
 #include <memory>
@@ -27,10 +28,11 @@ class Team;
 // compute_constants() or their first reader copies.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
 
-// Computes the deferred constants of `graph` and of its regions, in these places if they have one. The threads of
-// `team` share the work; if it is null, the calling thread does all. Does the same with those deferred constants of
-// `others` that still depend on memory of others then: most of them can be computed from the constants of `graph`.
-// Does not check whether owners changed their memory: use verify_views() on the graph that was imported.
+// Computes the deferred constants of `graph` and of its regions, in these places if they have one. The
+// threads of `team` share the work; if it is null, the calling thread does all. Does the same with those
+// deferred constants of `others` that still depend on memory of others then: most of them can be computed
+// from the constants of `graph`. Does not check whether owners changed their memory: use verify_views() on
+// the graph that was imported.
 void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team,
                        const Places& places = {});
 

@@ -113,7 +113,7 @@ std::optional<MovedAxis> moved_axis(const Graph& graph, const Node& node, std::i
   return out;
 }
 
-// True if the indices along the axis are those of the operand.
+// True if the indices along the axis are the operand's.
 bool leaves_indices(const MovedAxis& moved, std::int64_t extent) {
   if (static_cast<std::int64_t>(moved.from.size()) != extent) return false;
   for (std::size_t i = 0; i < moved.from.size(); ++i)

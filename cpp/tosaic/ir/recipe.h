@@ -2,13 +2,14 @@
 //
 //   weights of torch --times the scale of a batch norm--> deferred --axes in another order--> deferred
 //
-// A pass that computes large constants does not have to compute their elements at once: it makes a storage with
-// a recipe (Storage::deferred). The bytes are computed when somebody reads them, or together with those of all
-// other constants of a graph, in several threads (compute_constants, own_constants.h). A chain of recipes writes
-// each element once, to its final place.
+// A pass that computes large constants does not have to compute their elements at once: it makes a storage
+// with a recipe (Storage::deferred). The bytes are computed when somebody reads them, or together with the
+// bytes of all other constants of a graph, in several threads (compute_constants, own_constants.h). A chain
+// of recipes writes each element once, to its final place.
 //
 // The bytes are a list of units of equal size, e.g. the weights of one output channel. Units do not depend on
-// each other. A recipe may read the units of its source one by one; then the source is not computed as a whole.
+// each other. A recipe may read the units of its source one by one; then the source is not computed as a
+// whole.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,12 @@ class Recipe {
   [[nodiscard]] virtual std::size_t unit_bytes() const = 0;
   // Writes the units [begin, end) to `to`. Threads may call it at the same time, after prepare().
   virtual void compute(std::size_t begin, std::size_t end, std::byte* to) const = 0;
-  // Computes the source if compute() cannot read its units, which have the size of those of the result.
+  // Computes the source if compute() cannot read its units, which have the size of the result's units.
   virtual void prepare() const;
-  // The recipe that computes the source from the finished bytes `result`. Null if the bytes do not determine it.
+  // The recipe that computes the source from the finished bytes `result`. Null if the bytes do not determine
+  // it.
   [[nodiscard]] virtual std::shared_ptr<const Recipe> inverse(const Storage& result) const;
-  // True if the bytes are those of the source, and are only copied so that they have another owner.
+  // True if the bytes are the bytes of the source, and are only copied so that they have another owner.
   [[nodiscard]] virtual bool is_copy() const { return false; }
   // True if both recipes compute the same bytes from sources that hold the same bytes.
   [[nodiscard]] virtual bool computes_as(const Recipe& other) const { return this == &other; }
@@ -45,7 +47,8 @@ class Recipe {
   Storage source_;
 };
 
-// A storage with the bytes of `source`, in memory of its own. Until the copy is made, reading it reads the source.
+// A storage with the bytes of `source`, in memory of its own. Until the copy is made, reading it reads the
+// source.
 [[nodiscard]] Storage deferred_copy(const Storage& source);
 
 // Reads the bytes of a storage in units of `unit_bytes`: from memory if the storage is computed, else by its

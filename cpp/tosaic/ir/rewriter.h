@@ -33,14 +33,14 @@ class Rewriter {
 
   // ---- the walk: visit the source nodes in order and call exactly one of copy() and replace() for each ----
   void copy(const Node& node);
-  // Copies the node, but with other regions. Their inputs and outputs have the types of those of the old
-  // regions.
+  // Copies the node, but with other regions. Their inputs and outputs have the types that the old regions
+  // have.
   void copy(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // Every later use of the results of `node` becomes a use of these values of the new graph. A value that was
   // added to begin_output() for this node, i.e. since the walk's last call, gets the name, source and
-  // canonical_order of the result that it replaces. Its producer gets the origin of `node`. At stage integer, where
-  // qparams only say which numbers integers represent, it gets the qparams as well if it has none. Throws
-  // InternalError if the number of results, a dtype or a shape differs.
+  // canonical_order of the result that it replaces. Its producer gets the origin of `node`. At stage integer,
+  // where qparams only say which numbers integers represent, it gets the qparams as well if it has none.
+  // Throws InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
 

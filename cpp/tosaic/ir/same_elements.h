@@ -7,8 +7,8 @@
 
 namespace tosaic {
 
-// True if the bytes are equal: those in memory are compared, and those of deferred storages are equal if the same
-// recipe computes them from equal bytes. Bytes that their owner changed since import equal no others.
+// True if the bytes are equal: bytes in memory are compared, and bytes of deferred storages are equal if the
+// same recipe computes them from equal bytes. Bytes that their owner changed since import equal no others.
 [[nodiscard]] bool same_elements(const Storage& a, const Storage& b);
 
 // A number that is equal for storages with the same elements. It is made of a few of the bytes.

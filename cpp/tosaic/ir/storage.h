@@ -1,7 +1,7 @@
 // Storage: bytes and their owner, e.g. a numpy array, a torch storage or a buffer of our own. Copies of a
 // Storage share the bytes. A storage is a view if its owner may still write or free the memory. Views are
-// checked before each use; own_constants() replaces them by copies. The bytes of a deferred storage are computed
-// when they are first read (recipe.h).
+// checked before each use; own_constants() replaces them by copies. The bytes of a deferred storage are
+// computed when they are first read (recipe.h).
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ class Storage {
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
   [[nodiscard]] std::string change_message() const;
-  // True if somebody else owns the memory, or that which the bytes are still to be computed from, and may write or
-  // free it; change_message() then reports this.
+  // True if somebody else owns the memory, or that which the bytes are still to be computed from, and may
+  // write or free it; change_message() then reports this.
   [[nodiscard]] bool is_view() const;
   // The bytes [begin, begin + size) of a storage that is not deferred, with the same owner.
   [[nodiscard]] Storage part(std::size_t begin, std::size_t size) const;

@@ -409,7 +409,7 @@ void Checker::description(const Node& node) {
                    .got = quoted(attrs.arguments)});
     return;
   }
-  const bool is_lowered = graph_.stage == Stage::kInteger;  // behind lower-to-integer
+  const bool is_lowered = graph_.stage == Stage::kInteger;  // after lower-to-integer
   for (const std::string& key : *keys)
     if (key == "dim_orders" || (key == "qparams" && !is_lowered))
       invalid(node, {.what = "the arguments" + of + " have a key that tosaic writes itself",

@@ -4,7 +4,7 @@
 //   structure   ids in range, operands defined before use, unique names, consistent results and producers,
 //               operand counts and attribute structs as in ops.def, sizes of constants, qparams, conversions
 //               of inputs and outputs (BoundaryFormat), mutations, regions, variables
-//   types       stored result types equal those of infer() in dtype and shape; dim order and qparams are
+//   types       stored result types equal the types of infer() in dtype and shape; dim order and qparams are
 //               annotations and are not compared
 //   stage       every operator is allowed at the stage (allowed_at() in graph.h); at stage tosa also identity
 //               dim orders and rank <= 6

@@ -3,10 +3,10 @@
 //   key, value of a head --convert, pack--> panels;  query rows --multiply--> scores --mask, exponentials-->
 //   --multiply--> sums of values --divide by the sums of the exponentials--> rows
 //
-// The arithmetic is in float, for results of f64 and in the reference in double. The sums of the exponentials are in
-// double. Threads share the blocks of query rows of all heads. Leading axes broadcast. With enable_gqa, consecutive
-// query heads share one key head and one value head. If all keys of a row are masked, the row of the result is
-// zero, as in torch.
+// The arithmetic is in float, for results of f64 and in the reference in double. The sums of the exponentials
+// are in double. Threads share the blocks of query rows of all heads. Leading axes broadcast. With
+// enable_gqa, consecutive query heads share one key head and one value head. If all keys of a row are masked,
+// the row of the result is zero, as in torch.
 
 #include <algorithm>
 #include <array>
@@ -29,8 +29,8 @@ namespace {
 using std::int64_t;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// The weighted values of so many keys are summed in one go, and these sums are then added: the rounding error of a sum
-// grows with its length.
+// The weighted values of so many keys are summed in one go, and these sums are then added: the rounding error
+// of a sum grows with its length.
 constexpr int64_t kBandKeys = 256;
 
 // The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: the
@@ -144,7 +144,8 @@ void apply_mask(const Plan<T>& plan, const Arrays& arrays, const Dims& at, int64
   }
 }
 
-// Replaces the scores of a row by their exponentials. Returns what the sums of values are to be multiplied by.
+// Replaces the scores of a row by their exponentials. Returns what the sums of values are to be multiplied
+// by.
 template <class T>
 double exponentials(const Plan<T>& plan, T* scores) {
   Accumulator max{.real = -kInf};
@@ -192,8 +193,8 @@ Dims indices_of(const Shape& leading, int64_t head) {
   return at;
 }
 
-// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory is that
-// of a worker.
+// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory is
+// that of a worker.
 template <class T>
 void run_blocks(const Plan<T>& plan, const Arrays& arrays, int64_t begin, int64_t end) {
   const int64_t blocks = plan.blocks();
@@ -259,7 +260,8 @@ void plan_scratch(Plan<T>& plan, ScratchPlan& scratch) {
   plan.out = scratch.take<T>(plan.block_rows * plan.width);
 }
 
-// The query rows of a block: up to four register tiles, fewer if their scores do not fit the second-level cache.
+// The query rows of a block: up to four register tiles, fewer if their scores do not fit the second-level
+// cache.
 template <class T>
 int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   constexpr int64_t most_bytes = 393216, most_tiles = 4;

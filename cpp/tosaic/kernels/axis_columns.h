@@ -1,5 +1,6 @@
-// axis_columns: what kernels share that compute along the middle axis of [outer, extent, inner], in double or 64-bit
-// integers. Up to 64 adjacent columns of the inner axis are computed side by side; threads share these blocks.
+// axis_columns: what kernels share that compute along the middle axis of [outer, extent, inner], in double or
+// 64-bit integers. Up to 64 adjacent columns of the inner axis are computed side by side; threads share these
+// blocks.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // How the right operand B[depth x cols] of a product lies packed in memory.
 //
-// B is cut into bands of depth, and each band is packed into panels (isa/gemm.h). A block of a product reads the panels
-// of one band, which are adjacent. If panels had the whole depth, those of a block would often be a multiple of 4096
-// bytes apart, and compete for the same cache sets.
+// B is cut into bands of depth, and each band is packed into panels (isa/gemm.h). A block of a product reads
+// the panels of one band, which are adjacent. If panels had the whole depth, the panels of a block would
+// often be a multiple of 4096 bytes apart, and compete for the same cache sets.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,8 @@ struct Bands {
   [[nodiscard]] std::int64_t elements() const { return padded_cols * whole_steps<T>(depth); }
   // The depth of the band that begins at `from`.
   [[nodiscard]] std::int64_t depth_at(std::int64_t from) const { return std::min(band, depth - from); }
-  // Where column `col`, a multiple of the panel's width, of the band that begins at `from` is in packed memory.
+  // Where column `col`, a multiple of the panel's width, of the band that begins at `from` is in packed
+  // memory.
   [[nodiscard]] std::int64_t offset(std::int64_t from, std::int64_t col) const {
     return from * padded_cols + col * whole_steps<T>(depth_at(from));
   }

@@ -4,8 +4,8 @@
 //   operands             sums of the reference   sums of the fast path
 //   f32, f16, bf16, f8   double                  float
 //   f64                  double                  double
-//   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16 (isa/gemm.h),
-//                                                if fits_pairs()
+//   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16
+//                                                (isa/gemm.h), if fits_pairs()
 //   i16 and i4, i8       int64                   blocks in pairs of int16, then int64
 //   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
 //                                                are below 2^53
@@ -271,7 +271,8 @@ class Side {
     return wide;
   }
 
-  // The first `count` elements of another operand of the type, which are at `from`. Uses the calling thread alone.
+  // The first `count` elements of another operand of the type, which are at `from`. Uses the calling thread
+  // alone.
   const T* part(const std::byte* from, Index count, std::byte* scratch) const {
     if (!widened_) return reinterpret_cast<const T*>(from);
     T* wide = piece<T>(scratch, at_);
@@ -454,9 +455,9 @@ bool reads_weights_once(const Request& request, const Roles& roles, const Reduce
   return request.operands[roles.right].constant != nullptr && extents.rows <= kFewRows;
 }
 
-// Returns true if PositivePairs should compute the request: they can, and they save more time than their sums of rows and
-// the conversion of each tile to integers take. fits_pairs() must be true for the request. On Zen 5, products of depth 32
-// and 64 are 5 to 10 % slower with PositivePairs.
+// Returns true if PositivePairs should compute the request: they can, and they save more time than their sums
+// of rows and the conversion of each tile to integers take. fits_pairs() must be true for the request. On Zen
+// 5, products of depth 32 and 64 are 5 to 10 % slower with PositivePairs.
 bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 6, kManyCols = 64, kLargeDepth = 96;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
@@ -499,8 +500,8 @@ Places places_of(const Reduced& reduced) {
   return std::visit([](const auto& shape) { return places_of(shape); }, reduced.shape);
 }
 
-// The share of the pairs of constant weights from which capping takes something off (excess.h). It is computed once for all
-// kernels that share packed weights.
+// The share of the pairs of constant weights from which capping takes something off (excess.h). It is
+// computed once for all kernels that share packed weights.
 double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& right = request.operands[roles.right];
   const auto find = [&] {
@@ -514,9 +515,9 @@ double excess_share(const Request& request, const Roles& roles, const Reduced& r
       pack_key(request, request.operands[roles.left], right, DType::kI8) + " excess", find))[0];
 }
 
-// Returns true if CappedQuads should compute the request: they can, and they save more time than the excess of the weights
-// takes. fits_pairs() must be true for the request. The constants were measured. They are times of one element of the result; the unit is the time of one
-// instruction of the loop over depth.
+// Returns true if CappedQuads should compute the request: they can, and they save more time than the excess
+// of the weights takes. fits_pairs() must be true for the request. The constants were measured. They are
+// times of one element of the result; the unit is the time of one instruction of the loop over depth.
 bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 4;
   constexpr double kSaved = 0.04, kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
@@ -535,8 +536,8 @@ bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced
   return kSaved * depth > excess;
 }
 
-// Returns true if quads should compute the request: they can, and the instruction set multiplies quads, or they are chosen
-// for their bytes. fits_pairs() must be true for the request.
+// Returns true if quads should compute the request: they can, and the instruction set multiplies quads, or
+// they are chosen for their bytes. fits_pairs() must be true for the request.
 bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Isa isa = request.options.isa;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
@@ -570,8 +571,8 @@ bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& 
 template <class T>
 using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
 
-// True if RESCALE has a result for every sum: weights and biases are constant, and the sums that they allow are within the
-// bounds of the tables. Not for sums that the tiles of a product do not rescale.
+// True if RESCALE has a result for every sum: weights and biases are constant, and the sums that they allow
+// are within the bounds of the tables. Not for sums that the tiles of a product do not rescale.
 bool all_sums_have_results(const Request& request, const Roles& roles, const Reduced& reduced,
                            const RescaleTables<std::int32_t>& tables) {
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
@@ -598,8 +599,8 @@ bool all_sums_have_results(const Request& request, const Roles& roles, const Red
   return true;
 }
 
-// A kernel that computes the contraction and its followers in one pass. Its `run` is empty if the followers do not
-// allow that.
+// A kernel that computes the contraction and its followers in one pass. Its `run` is empty if the followers
+// do not allow that.
 template <class T>
 Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   Requantizer<Value<T>> requantizer = prepare_requantizer<Value<T>>(
@@ -620,7 +621,8 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
   return fast_kernel<T>(request, roles, reduced, std::move(epilogue));
 }
 
-// The bounds of a relu or clamp that keeps NaN. Returns nothing for other operators, and for bounds that are NaN.
+// The bounds of a relu or clamp that keeps NaN. Returns nothing for other operators, and for bounds that are
+// NaN.
 std::optional<Bounds> clamp_of(const Follower& follower) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   double low = -kInf, high = kInf;
@@ -642,8 +644,8 @@ std::optional<Bounds> clamp_of(const Follower& follower) {
   return Bounds{static_cast<float>(low), static_cast<float>(high)};
 }
 
-// A kernel that computes the contraction of f32 and a clamp in one pass. Its `run` is empty if the follower does not
-// allow that.
+// A kernel that computes the contraction of f32 and a clamp in one pass. Its `run` is empty if the follower
+// does not allow that.
 Kernel clamping_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   const auto* product = std::get_if<Product>(&reduced.shape);
   if (request.followers.size() != 1 || (product != nullptr && product->has_input)) return {};

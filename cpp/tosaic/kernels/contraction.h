@@ -103,9 +103,10 @@ template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // If the result is i8 or i32 and every sum has one: the parameters of `run` as tables, with an entry for each channel.
-  // Then the loops of the contraction rescale the sums, and do not call `run`, which owns the memory of the tables. For
-  // i32, only the loops of products do so, not those of depthwise and transposed convolutions.
+  // If the result is i8 or i32 and every sum has one: the parameters of `run` as tables, with an entry for
+  // each channel. Then the loops of the contraction rescale the sums, and do not call `run`, which owns the
+  // memory of the tables. For i32, only the loops of products do so, not the loops of depthwise and
+  // transposed convolutions.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
   // Likewise, if T is WidePairs and the result is i16. Only sums of one band are rescaled in the loops.
   std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
@@ -118,7 +119,8 @@ template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
   const DepthwiseKernels<T>* depthwise = nullptr;
-  // In place of `depthwise`, for bytes: always if kCompensates<T>, else if not null and they compute the convolution.
+  // In place of `depthwise`, for bytes: always if kCompensates<T>, else if not null and they compute the
+  // convolution.
   const DepthwiseStepKernels<T>* depthwise_steps = nullptr;
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
@@ -168,8 +170,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. A product of integers has no addend. PositivePairs are for constant right operands, and
-// not for depthwise convolutions.
+// Cores of vectorised loops. A product of integers has no addend. PositivePairs are for constant right
+// operands, and not for depthwise convolutions.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>

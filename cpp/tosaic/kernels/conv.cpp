@@ -4,10 +4,10 @@
 //   channels first, 1x1   see conv_pointwise.cpp (floats only)
 //   channels first        as channels last, with transpositions before and after
 //
-// The patches of a block are gathered just before they are multiplied, or floats are read in place, and padding is not
-// multiplied (lines.h). A 1x1 convolution without stride needs no patches: its rows are the pixels of the input. A
-// transposed convolution is one product for each phase, which are the results with the same position modulo the stride:
-// a phase reads a fixed subset of the taps, without stride.
+// The patches of a block are gathered just before they are multiplied, or floats are read in place, and
+// padding is not multiplied (lines.h). A 1x1 convolution without stride needs no patches: its rows are the
+// pixels of the input. A transposed convolution is one product for each phase, which are the results with the
+// same position modulo the stride: a phase reads a fixed subset of the taps, without stride.
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/excess.h"
@@ -158,12 +158,12 @@ class ChannelsLast {
   // True if the sums are rescaled in registers. The rows of a transposed convolution are not adjacent pixels.
   [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] bool rescales_to_bytes() const { return rescales() && inputs_.epilogue.rescales_to_bytes(); }
-  // True if finished rows go through put_rows(), because the convolution is transposed, or because an epilogue
-  // converts rows.
+  // True if finished rows go through put_rows(), because the convolution is transposed, or because an
+  // epilogue converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
 
-  // How the weights of a group are packed if there is one phase. So it is with CappedQuads, which do not compute transposed
-  // convolutions.
+  // How the weights of a group are packed if there is one phase. So it is with CappedQuads, which do not
+  // compute transposed convolutions.
   [[nodiscard]] Bands<T> only_bands() const {
     return phases_.size() == 1 ? bands_of(phases_[0]) : Bands<T>{};
   }
@@ -189,8 +189,9 @@ class ChannelsLast {
     }
   }
 
-  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase, for each of its
-  // depths. Returns null if there is nothing to add. Biases of integers are followed by memory that may be read.
+  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase, for each
+  // of its depths. Returns null if there is nothing to add. Biases of integers are followed by memory that
+  // may be read.
   const Sum<T>* bias_of([[maybe_unused]] const Phase& phase, const CoreOperands<T>& operands,
                         const Sum<T>* terms, Sum<T>* to) const {
     const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
@@ -299,8 +300,8 @@ class ChannelsLast {
     return patches;
   }
 
-  // The right side of a group's product: the packed weights of the group, the biases of all channels, and what
-  // WordScaling adds. The latter is null if the sums are not rescaled in the tiles.
+  // The right side of a group's product: the packed weights of the group, the biases of all channels, and
+  // what WordScaling adds. The latter is null if the sums are not rescaled in the tiles.
   struct Right {
     const Factor<T>* packed;
     const Sum<T>* bias;

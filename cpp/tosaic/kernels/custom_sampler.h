@@ -5,8 +5,8 @@
 
 namespace tosaic::kernels {
 
-// The request has the operands of the custom operator, with channels last. `op` and `attrs` of the request are
-// not read. Throws UnsupportedOp if the dtypes are those of neither form.
+// The request has the operands of the custom operator, with channels last. `op` and `attrs` of the request
+// are not read. Throws UnsupportedOp if neither form has these dtypes.
 [[nodiscard]] Kernel prepare_custom_sampler(const GridSampleAttrs& attrs, const Request& request);
 
 }  // namespace tosaic::kernels

@@ -1,8 +1,8 @@
 // Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
 // vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
-// times. Where the instruction set multiplies pairs or quads, they are two or four taps of a channel. With channels
-// first, and at most two spatial axes, it computes one channel at a time, over phase planes (isa/depthwise.h).
-// Threads share the lines or the channels.
+// times. Where the instruction set multiplies pairs or quads, they are two or four taps of a channel. With
+// channels first, and at most two spatial axes, it computes one channel at a time, over phase planes
+// (isa/depthwise.h). Threads share the lines or the channels.
 #include <algorithm>
 #include <numeric>
 
@@ -180,8 +180,9 @@ class DepthwiseLines {
   std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
-// The core for bytes with channels last, where the instruction set multiplies several taps at once. Lines of the image
-// are copied as factors, with their padding: each byte is converted once, and taps beside the image need no test.
+// The core for bytes with channels last, where the instruction set multiplies several taps at once. Lines of
+// the image are copied as factors, with their padding: each byte is converted once, and taps outside of the
+// image need no test.
 template <class T>
 class DepthwiseStepLines {
  public:
@@ -364,8 +365,8 @@ class DepthwiseStepLines {
     return line;
   }
 
-  // Copies the lines of the image that line h of the result reads and that are not in their slots yet. Returns
-  // the number of the next line.
+  // Copies the lines of the image that line h of the result reads and that are not in their slots yet.
+  // Returns the number of the next line.
   Index copy_lines(const std::int8_t* image, Index h, Index copied, std::byte* scratch) const {
     const Index channels = conv_.in_channels, row = conv_.in[2] * channels;
     const Index size = line_size_ - block_;  // padding and copies may write more

@@ -8,14 +8,15 @@
 namespace tosaic::kernels {
 namespace {
 
-// How much more than kMostOfPair the positive elements of a pair are together; less if the number is negative. Likewise the
-// magnitudes of the negative elements.
+// How much more than kMostOfPair the positive elements of a pair are together; less if the number is
+// negative. Likewise the magnitudes of the negative elements.
 constexpr std::int32_t above(std::int32_t a, std::int32_t b) {
   return std::max(a, 0) + std::max(b, 0) - kMostOfPair;
 }
 constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, -b); }
 
-// Takes the excess off the greater element of a pair. That is possible: two elements are at most 2 * kMostOfPair together.
+// Takes the excess off the greater element of a pair. That is possible: two elements are at most 2 *
+// kMostOfPair together.
 void cap(std::int8_t* pair) {
   const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);
@@ -49,8 +50,8 @@ struct Lists {
   std::vector<std::int16_t> starts;
   std::vector<ExcessTerm> terms;
 
-  // Adds the terms of a panel: each round takes as many of each column as it may. It takes them from the columns in turn, so
-  // that a sum is not read just after it was written.
+  // Adds the terms of a panel: each round takes as many of each column as it may. It takes them from the
+  // columns in turn, so that a sum is not read just after it was written.
   void add(const ColumnTerms& columns) {
     std::vector<std::size_t> next(columns.size());
     while (add_round(columns, next)) {
@@ -59,11 +60,13 @@ struct Lists {
   }
 
  private:
-  // Of a column and a round: the sum of the positive factors, and that of the magnitudes of the negative ones.
+  // Of a column and a round: the sum of the positive factors, and that of the magnitudes of the negative
+  // ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;
     // The number to which the products of a round are added. Elements of A are 0 to 255, so the products are
-    // -255 * negative to 255 * positive together. This number moves the middle of that range to 0: then all sums fit i16.
+    // -255 * negative to 255 * positive together. This number moves the middle of that range to 0: then all
+    // sums fit i16.
     [[nodiscard]] std::int16_t start() const {
       return static_cast<std::int16_t>((negative - positive) * 255 / 2);
     }
@@ -96,7 +99,7 @@ struct Lists {
   }
 };
 
-// Where the excess begins: behind the panels of all matrices.
+// Where the excess begins: after the panels of all matrices.
 std::size_t excess_at(const Bands<CappedQuads>& bands, std::int64_t matrices) {
   return static_cast<std::size_t>(ceil_div(matrices * bands.elements(), 64) * 64);
 }

@@ -1,13 +1,14 @@
-// excess: caps packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h), and stores what that
-// takes off them.
+// excess: caps packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h), and
+// stores what that takes off them.
 //
-// VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products at 16 bits.
-// For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two are at most 128
-// together, and the negative ones at least -128, since 255 * 128 < 2^15. Otherwise the greater weight is capped. What is
-// taken off it, the excess, is multiplied separately. In networks, one to ten of a hundred pairs have an excess.
+// VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products
+// at 16 bits. For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two
+// are at most 128 together, and the negative ones at least -128, since 255 * 128 < 2^15. Otherwise the
+// greater weight is capped. What is taken off it, the excess, is multiplied separately. In networks, one to
+// ten of a hundred pairs have an excess.
 //
-// The weights of each matrix are packed in panels as quads. Behind all of them is the excess: the rounds of each panel,
-// where each round begins, the starts of its sums, and the terms.
+// The weights of each matrix are packed in panels as quads. After all of them is the excess: the rounds of
+// each panel, where each round begins, the starts of its sums, and the terms.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace tosaic::kernels {
 
 inline constexpr std::int32_t kMostOfPair = 128;
 
-// The part of the pairs that have an excess. The element of depth k and column j is at depths[k] + columns[j].
+// The part of the pairs that have an excess. The element of depth k and column j is at depths[k] +
+// columns[j].
 [[nodiscard]] double share_with_excess(const std::int8_t* weights, std::span<const std::int64_t> depths,
                                        std::span<const std::int64_t> columns);
 

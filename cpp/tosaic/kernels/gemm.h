@@ -6,7 +6,8 @@
 //       for each block of columns: multiply
 //     call `take` with the finished rows (if it is set)
 //
-// Several threads compute one product: each computes bands of rows, bands of columns, or blocks of both (GemmGrid).
+// Several threads compute one product: each computes bands of rows, bands of columns, or blocks of both
+// (GemmGrid).
 //
 // A block of A and the block of B that it is multiplied with stay in the second-level cache.
 #pragma once
@@ -36,8 +37,8 @@ struct GemmProblem {
   Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
   Factor<T> right_zero_point = 0;        // of B; only for quads, and then row_bias is null
   const Patches<T>* patches = nullptr;
-  // If not null, depths_of_lines() of the patches: others are not multiplied. Of these depths number i, the biases begin
-  // at column_bias + i * bias_stride. Only for integers.
+  // If not null, depths_of_lines() of the patches: others are not multiplied. Of these depths number i, the
+  // biases begin at column_bias + i * bias_stride. Only for integers.
   const std::vector<Depths>* depths = nullptr;
   std::int64_t bias_stride = 0;
   const Factor<T>* b =
@@ -54,14 +55,14 @@ struct GemmProblem {
   Factor<T>* gathered = nullptr;      // scratch of gather_elements(); used for patches and copies_rows
   const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
   // Not null: the sums are rescaled, and `take` is null.
-  //   `bytes` not null: to i8. The results go to `bytes`, with rows that are bytes_stride apart. C is scratch for one
-  //                     block of rows, or null if there is one block of depth.
+  //   `bytes` not null: to i8. The results go to `bytes`, with rows that are bytes_stride apart. C is scratch
+  //                     for one block of rows, or null if there is one block of depth.
   //   `bytes` null: to i32. The results go to C.
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;
-  // If not null, the sums are rescaled to `words` in place of C. Entry 0 of the tables belongs to column 0. Only for
-  // WidePairs, and if there is one band.
+  // If not null, the sums are rescaled to `words` in place of C. Entry 0 of the tables belongs to column 0.
+  // Only for WidePairs, and if there is one band.
   const WordTables* rescale_words = nullptr;
   std::int16_t* words = nullptr;
   std::int64_t words_stride = 0;
@@ -69,7 +70,7 @@ struct GemmProblem {
 
 struct GemmBlocking {
   std::int64_t rows = 1, cols = 1, depth = 1, gathered_stride = 1;
-  std::int64_t spare = 0;  // elements behind the gathered ones for GemmBlock::spare
+  std::int64_t spare = 0;  // elements after the gathered ones for GemmBlock::spare
   // Gathering may write a vector beyond the last element.
   [[nodiscard]] std::int64_t gathered_elements() const { return rows * gathered_stride + 64; }
   [[nodiscard]] std::int64_t gather_elements() const { return gathered_elements() + spare; }
@@ -128,12 +129,12 @@ struct GemmGrid {
   std::int64_t row_parts = 1, col_parts = 1;
 };
 
-// The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading its
-// rows of A (and writing them, if they are gathered) and its columns of B.
+// The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading
+// its rows of A (and writing them, if they are gathered) and its columns of B.
 //
-// The estimate supposes that the kernel before has computed A in bands of rows, one for each thread. Then a core has the
-// rows of its thread's band in its cache, and gets all other rows from other cores. A thread that computes a block of
-// columns reads all rows.
+// The estimate supposes that the kernel before has computed A in bands of rows, one for each thread. Then a
+// core has the rows of its thread's band in its cache, and gets all other rows from other cores. A thread
+// that computes a block of columns reads all rows.
 template <class T>
 [[nodiscard]] GemmGrid gemm_grid(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                  std::int64_t depth, const Threads& threads) {
@@ -211,7 +212,8 @@ void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths
   block.panel_depth = block.depth == band ? 0 : band;
 }
 
-// Writes the sum of each column of a packed operand over these depths. What capping took off the operand is not in it.
+// Writes the sum of each column of a packed operand over these depths. What capping took off the operand is
+// not in it.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                  const Depths& depths, Sum<T>* sums) {
@@ -251,8 +253,8 @@ inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, co
       }
 }
 
-// The terms that are to be added to the sums of quads because of the zero point of A: one per column of a packed
-// operand.
+// The terms that are to be added to the sums of quads because of the zero point of A: one per column of a
+// packed operand.
 template <class T>
 void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                   [[maybe_unused]] const Excess& excess, Factor<T> zero_point, const Depths& depths,
@@ -304,8 +306,9 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
 }
 
-// Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
-// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
+// Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is
+// multiplied next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the
+// second-level cache.
 template <class T>
 void fetch_next(const GemmBlocking& blocking, const GemmProblem<T>& problem, std::int64_t from,
                 std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0, std::int64_t parts = 1) {

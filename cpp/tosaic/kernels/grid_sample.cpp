@@ -1,14 +1,15 @@
 // Samples of an image at the positions of a grid: torch's grid_sampler_2d. grid_volume.cpp samples volumes.
 //
 //   position = (coordinate + 1) / 2 * (extent - 1)         with align_corners: -1 and 1 are the outer pixels
-//              ((coordinate + 1) * extent - 1) / 2         without: -1 and 1 are the outer edges of these pixels
+//              ((coordinate + 1) * extent - 1) / 2         without: -1 and 1 are the outer edges of these
+//                                                          pixels
 //   nearest    the pixel at the padded position, rounded half to even
 //   bilinear   4 pixels around the padded position
 //   bicubic    16 pixels around the position; the padding applies to each pixel
 //
 // Padding `border` clips positions to the image, `reflection` mirrors them at its edges and then clips, and
-// `zeros` makes pixels beside the image zero. Clipping makes NaN the position 0. Positions are computed in
-// f32 (f64 for f64), in the order of operations of torch's vectorised kernel.
+// `zeros` makes pixels outside of the image zero. Clipping makes NaN the position 0. Positions are computed
+// in f32 (f64 for f64), in the order of operations of torch's vectorised kernel.
 //
 // The fast path of f32 computes the taps of 256 outputs at once, for all channels. If the grid has enough
 // positions, it first packs the image: channels innermost, with a margin of zeros.
@@ -121,7 +122,7 @@ Taps taps_of(const Axis<Float>& axis, Float coordinate, ResizeMode mode) {
   return taps;
 }
 
-// Sums in double. A tap beside the image is zero, but its weight may be NaN.
+// Sums in double. A tap outside of the image is zero, but its weight may be NaN.
 template <class T>
 double sum_of(const Taps& columns, const Taps& rows, const T* plane, Index row_stride, Index pixel_stride) {
   const auto read = [&](Index row, Index column) {
@@ -187,8 +188,8 @@ class FastSampler {
     workers_ = plan_.take_each(own, options.threads.count);
   }
 
-  // Whether 32 bits hold the offset of each pixel, and floats the middles of pixels. The copy of the image has
-  // margins of up to 4 pixels on each side, and its channels are rounded up to a multiple of 4.
+  // Whether 32 bits hold the offset of each pixel, and floats the middles of pixels. The copy of the image
+  // has margins of up to 4 pixels on each side, and its channels are rounded up to a multiple of 4.
   [[nodiscard]] static bool fits(const Sampler& s) {
     constexpr Index kLongest = Index{1} << 22;
     return s.width < kLongest && s.height < kLongest &&
@@ -253,8 +254,8 @@ class FastSampler {
   [[nodiscard]] Index line() const { return layout_.y.stride; }
   [[nodiscard]] Index packed_size() const { return (s_.height + before_ + after_) * line(); }
 
-  // The pixel that a position beside the image has in the margin, or -1 for zero. A bilinear sample reads
-  // beside the image only with padding `zeros`, or with weight 0.
+  // The pixel that a position outside of the image has in the margin, or -1 for zero. A bilinear sample reads
+  // outside of the image only with padding `zeros`, or with weight 0.
   [[nodiscard]] Index edge(Index at, Index extent) const {
     if (s_.attrs.mode != ResizeMode::kBicubic || s_.attrs.padding == GridPadding::kZeros) return -1;
     if (s_.attrs.padding == GridPadding::kBorder) return std::clamp<Index>(at, 0, extent - 1);

@@ -41,7 +41,7 @@ struct Sampler {
 
 // ---- the reference ----
 
-// The voxels of one axis and their weights; -1 is a voxel beside the volume.
+// The voxels of one axis and their weights; -1 is a voxel outside of the volume.
 struct Taps {
   Index voxel[2] = {-1, -1};
   double weight[2] = {1, 0};

@@ -6,9 +6,9 @@
 //   bin   | 0 ... 63 | ...     | 1024  | 1088  | 1089  | ...               | 3071  |
 //         64 bins per power of two     one bin per unit: linear bins
 //
-// A place is bin * 2^17 + offset. The offset is the position in the bin, in units of 2^-17 of its width. It is
-// exact: a linear bin begins at 64 or above, so that 17 bits hold what an f32 has below the unit, and the other
-// bins are the upper bits of an f32, whose lower 17 bits are the offset.
+// A place is bin * 2^17 + offset. The offset is the position in the bin, in units of 2^-17 of its width. It
+// is exact: a linear bin begins at 64 or above, so that 17 bits hold what an f32 has below the unit, and the
+// other bins are the upper bits of an f32, whose lower 17 bits are the offset.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ inline constexpr std::int32_t kOctaves = 17;        // of bins below the linear 
 inline constexpr std::int32_t kMagnitudes = 2048;   // the magnitudes of all bins are below
 inline constexpr std::int32_t kFirstLinearBin = kBinsPerOctave * kOctaves;
 inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBinsPerOctave;
-// Bins of positive values, then those of negative values, then bins of values that are smaller than every
+// Bins of positive values, then bins of negative values, then bins of values that are smaller than every
 // bin, zero above all. There are several of these, so that a run of zeros is not one chain of dependent
 // additions.
 inline constexpr std::int32_t kFirstZeroBin = 2 * kBinsPerSign;

@@ -60,7 +60,7 @@ class ReferenceAxis {
     return std::clamp<Index>(p, 0, (extent_ - 1) * unit());
   }
 
-  // The pixel at a whole position, or -1 if there is none. Mirrored pixels are those of padding `reflection`.
+  // The pixel at a whole position, or -1 if there is none. With padding `reflection`, positions are mirrored.
   [[nodiscard]] Index pixel(Index whole) const {
     if (attrs_.sample.padding == GridPadding::kBorder) return std::clamp<Index>(whole, 0, extent_ - 1);
     if (attrs_.sample.padding == GridPadding::kReflection) {
@@ -206,7 +206,7 @@ void copy_block(const void* from, void* to, Index count) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 
-// What an image of T needs beside the loops: whether its channels are moved innermost, and scratch.
+// What an image of T needs in addition to the loops: whether its channels are moved innermost, and scratch.
 template <class T>
 class FastSampler {
  public:

@@ -10,7 +10,7 @@
 namespace tosaic::kernels {
 
 // The kernels of Isa::kAvxVnni are in namespace avxvnni, whose instructions have the encoding VEX, and in
-// avxvnni_evex. True if the processor has those of VEX; only on x86.
+// avxvnni_evex. True if the processor has the instructions with VEX; only on x86.
 [[nodiscard]] bool has_avx_vnni();
 
 [[nodiscard]] const GemmKernels<float>& gemm_kernels_f32(Isa isa);
@@ -28,8 +28,8 @@ namespace tosaic::kernels {
 // Null for an instruction set without such kernels.
 [[nodiscard]] const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs(Isa isa);
 [[nodiscard]] const GemmKernels<CappedQuads>* gemm_kernels_capped_quads(Isa isa);
-// True if this processor adds floats in other units than those that multiply integers. Then PositivePairs take less time
-// than Pairs and CappedQuads.
+// True if this processor adds floats in other units than those that multiply integers. Then PositivePairs
+// take less time than Pairs and CappedQuads.
 [[nodiscard]] bool has_other_adders();
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);

@@ -44,7 +44,8 @@ bool has_matrix_products() { return false; }
 #endif
 
 #if defined(TOSAIC_HAVE_AVX512)
-// True if the processor has tiles of AMX and their products of bytes, and the operating system saves the tiles.
+// True if the processor has tiles of AMX and their products of bytes, and the operating system saves the
+// tiles.
 bool has_tiles() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kTiles = (1U << 24) | (1U << 25), kStates = (1U << 17) | (1U << 18);
@@ -54,8 +55,8 @@ bool has_tiles() {
   return (saved & kStates) == kStates;
 }
 
-// Asks the operating system for the use of tiles. Linux grants it to the process: to all of its threads, and to those
-// that it forks. Stacks of signal handlers have to hold the tiles from then on.
+// Asks the operating system for the use of tiles. Linux grants it to the process: to all of its threads, and
+// to those that it forks. Stacks of signal handlers have to hold the tiles from then on.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;

@@ -65,7 +65,7 @@ struct Arrays {
 struct RowProduct {
   // Packs the right operand into the scratch memory of the kernel.
   std::function<void(const std::byte* right, std::byte* scratch)> pack;
-  // Multiplies `rows` rows, at most those of the request, by the operand that was packed last.
+  // Multiplies `rows` rows, at most as many as the request has, by the operand that was packed last.
   std::function<void(const std::byte* left, std::int64_t rows, std::byte* result, std::byte* scratch)>
       multiply;
 };
@@ -79,7 +79,8 @@ struct Kernel {
   // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
   // than the operands: the fast path of f16 multiplies f32.
   std::optional<DType> factors = {};
-  // Set by the fast path if Request::by_rows, for a product of two matrices, of which the right one is not constant.
+  // Set by the fast path if Request::by_rows, for a product of two matrices, of which the right one is not
+  // constant.
   std::optional<RowProduct> rows = {};
 };
 
@@ -93,8 +94,8 @@ struct Kernel {
 // describes the result of the operator itself. `run` is empty if there is no such kernel.
 [[nodiscard]] Kernel prepare_fused(const Request& request);
 
-// The products that contractions and attentions add up, by the shapes of operands and results: those of padding
-// and of masked positions count. 0 for all other operators.
+// The products that contractions and attentions add up, by the shapes of operands and results: products of
+// padding and of masked positions count. 0 for all other operators.
 [[nodiscard]] std::uint64_t multiply_adds(const Request& request);
 
 // The allowed difference between a fast path and the reference, and between a kernel and torch eager on the

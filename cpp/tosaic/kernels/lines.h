@@ -1,11 +1,12 @@
-// Convolutions of floats whose patches are not gathered: a tile of output pixels of one line reads the lines of the
-// input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line that the patch
-// reaches (isa/gemm.h, Run).
+// Convolutions of floats whose patches are not gathered: a tile of output pixels of one line reads the lines
+// of the input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line
+// that the patch reaches (isa/gemm.h, Run).
 //
-// Padding of floats is not multiplied: a line beyond the upper or lower edge is no run, and a run says what the first
-// and the last pixel of a line do not have. Whether a product is skipped depends on its pixel only, so that infinite
-// weights have the same results in all parts of a product. Where more pixels than these reach beyond the left or right
-// edge, the lines are copied once for a block of output lines, with their padding, which is multiplied.
+// Padding of floats is not multiplied: a line beyond the upper or lower edge is no run, and a run says what
+// the first and the last pixel of a line do not have. Whether a product is skipped depends on its pixel only,
+// so that infinite weights have the same results in all parts of a product. Where more pixels than these
+// reach beyond the left or right edge, the lines are copied once for a block of output lines, with their
+// padding, which is multiplied.
 #pragma once
 
 #include <array>
@@ -15,15 +16,16 @@
 
 namespace tosaic::kernels {
 
-// The lines that a block of output lines reads. A line of outputs is (batch, d, h). All lines of a block have the same
-// batch and d.
+// The lines that a block of output lines reads. A line of outputs is (batch, d, h). All lines of a block have
+// the same batch and d.
 template <class T>
 class Lines {
  public:
   explicit Lines(const Patches<T>& patches) : p_(patches) {}
 
   [[nodiscard]] std::int64_t line_elements() const { return width() * p_.channels; }
-  // Scratch for a block of so many output lines: the copied lines. Copying may write a vector beyond the last element.
+  // Scratch for a block of so many output lines: the copied lines. Copying may write a vector beyond the last
+  // element.
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
     return copies() ? p_.taps[0] * reach(lines) * line_elements() + kVectorBytes : 0;
   }
@@ -33,7 +35,8 @@ class Lines {
                ? static_cast<double>(p_.taps[0] * reach(lines) * line_elements()) / static_cast<double>(lines)
                : 0;
   }
-  // The elements between the runs of adjacent output pixels, and of adjacent output lines if lines are always copied.
+  // The elements between the runs of adjacent output pixels, and of adjacent output lines if lines are always
+  // copied.
   [[nodiscard]] std::int64_t stride() const { return p_.step[2] * p_.channels; }
   [[nodiscard]] std::int64_t line_stride() const { return p_.step[1] * line_elements(); }
 
@@ -56,7 +59,8 @@ class Lines {
       }
   }
 
-  // The runs of depths [from, from + depth) for pixels [pixel, end_pixel) of an output line. Returns their number.
+  // The runs of depths [from, from + depth) for pixels [pixel, end_pixel) of an output line. Returns their
+  // number.
   template <std::size_t kMost>
   std::int64_t runs(std::int64_t line, std::int64_t pixel, std::int64_t end_pixel, std::int64_t from,
                     std::int64_t depth, std::array<Run<T>, kMost>& to) const {
@@ -100,7 +104,8 @@ class Lines {
       return true;
     return taps_before() + taps_behind() > p_.taps[2];
   }
-  // The taps that reach beyond the left edge for the first pixel of a line, and beyond the right edge for the last one.
+  // The taps that reach beyond the left edge for the first pixel of a line, and beyond the right edge for the
+  // last one.
   [[nodiscard]] std::int64_t taps_before() const {
     return std::clamp<std::int64_t>(-p_.offset[2][0], 0, p_.taps[2]);
   }
@@ -127,7 +132,8 @@ class Lines {
     return image_ + depth * p_.stride[0] + height * p_.stride[1];
   }
 
-  // What the patch of pixel 0 of an output line reads first with these taps; null if floats read only padding.
+  // What the patch of pixel 0 of an output line reads first with these taps; null if floats read only
+  // padding.
   [[nodiscard]] const Factor<T>* line_at(std::int64_t depth_tap, std::int64_t height_tap,
                                          std::int64_t output) const {
     const std::int64_t height = output % p_.out[1] * p_.step[1] + p_.offset[1][height_tap];
@@ -179,15 +185,17 @@ template <class T>
                    ceil_div(problem.rows, patches.out[2])});
 }
 
-// True if reading lines is possible, and takes less time than gathering patches. Lines save the gathering, but the rows
-// of a tile have to be in one output line, so that tiles may have fewer rows. And they save products with padding.
+// True if reading lines is possible, and takes less time than gathering patches. Lines save the gathering,
+// but the rows of a tile have to be in one output line, so that tiles may have fewer rows. And they save
+// products with padding.
 template <class T>
 [[nodiscard]] bool prefers_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                                  const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
   // Nanoseconds: of a multiply-add, and of gathering one element of a patch or of a line.
   constexpr double kMultiplyAdd = std::is_same_v<T, double> ? 0.05 : 0.02, kGather = 0.12;
-  constexpr double kTileRows = 0.4;  // what a tile takes besides its rows, in rows
-  // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows, and for B.
+  constexpr double kTileRows = 0.4;  // what a tile takes in addition to its rows, in rows
+  // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows,
+  // and for B.
   constexpr std::int64_t cache_set = 4096, most_in_set = 7;
   if (!patches.row_is_contiguous || patches.out[2] == 0 || depth == 0) return false;
   const Lines<T> lines(patches);
@@ -211,8 +219,8 @@ template <class T>
   return by_lines < by_patches;
 }
 
-// Computes the problem, whose rows are patches, without gathering them. `gathered` is scratch of Lines::elements(). Sums
-// go to C.
+// Computes the problem, whose rows are patches, without gathering them. `gathered` is scratch of
+// Lines::elements(). Sums go to C.
 template <class T>
 void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                     const GemmProblem<T>& problem) {

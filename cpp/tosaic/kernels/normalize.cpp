@@ -42,7 +42,7 @@ struct Base {
     return {arrays.operands, arrays.results, workers.of(arrays.scratch, worker)};
   }
 
-  // The arrays of these functions are those of a worker.
+  // The arrays of these functions belong to a worker.
   //
   // `count` elements of the operand as T, in scratch or in place.
   [[nodiscard]] const T* row(const Arrays& arrays, int64_t offset, int64_t count) const {

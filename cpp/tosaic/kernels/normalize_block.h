@@ -37,8 +37,8 @@ struct NormalizeLoops {
   void (*scale)(const double* values, std::int64_t count, double factor, T* out) = nullptr;
   // out = values[i] * factors[i]
   void (*scale_columns)(const double* values, std::int64_t count, const double* factors, T* out) = nullptr;
-  // exp_scores: returns the sum of e^(scores[i] - max) and overwrites each score by its exponential. No score is
-  // greater than `max`. An exponential below 1e-38 may be 0.
+  // exp_scores: returns the sum of e^(scores[i] - max) and overwrites each score by its exponential. No score
+  // is greater than `max`. An exponential below 1e-38 may be 0.
   ExpScores<T> exp_scores = nullptr;
 };
 

@@ -8,14 +8,14 @@
 
 namespace tosaic::kernels {
 
-// The instruction sets for which kernels/isa/ is compiled, the best one of a processor family last. kBaseline runs
-// on every CPU: it has the vectors of SSE2 on x86 and of NEON on 64-bit Arm. kAvxVnni is kAvx2, and kAvx512Vnni is
-// kAvx512, with instructions for products of bytes; kAmx
-// is kAvx512Vnni, and multiplies matrices of bytes (AMX-TILE and AMX-INT8); kDotProd is kBaseline of Arm with such instructions (FEAT_DotProd),
-// and kI8mm multiplies small matrices of bytes, too (FEAT_I8MM).
+// The instruction sets for which kernels/isa/ is compiled, the best one of a processor family last. kBaseline
+// runs on every CPU: it has the vectors of SSE2 on x86 and of NEON on 64-bit Arm. kAvxVnni is kAvx2, and
+// kAvx512Vnni is kAvx512, with instructions for products of bytes; kAmx is kAvx512Vnni, and multiplies
+// matrices of bytes (AMX-TILE and AMX-INT8); kDotProd is kBaseline of Arm with such instructions
+// (FEAT_DotProd), and kI8mm multiplies small matrices of bytes, too (FEAT_I8MM).
 //
-// The instructions of kAvxVnni have two encodings, and its kernels are compiled for both: VEX for processors with
-// AVX-VNNI, and EVEX for those that have the same instructions as a part of AVX-512 only (isa_tables.h).
+// The instructions of kAvxVnni have two encodings, and its kernels are compiled for both: VEX for processors
+// with AVX-VNNI, and EVEX for those that have the same instructions as a part of AVX-512 only (isa_tables.h).
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kDotProd, kI8mm };
 inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512,
                                         Isa::kAvx512Vnni, Isa::kAmx,  Isa::kDotProd, Isa::kI8mm};

@@ -1,13 +1,13 @@
-// Which part of the depth of a product reads the image, if its rows are patches: near the upper and lower edges, the first
-// or the last taps of all patches of an output line are in the padding.
+// Which part of the depth of a product reads the image, if its rows are patches: near the upper and lower
+// edges, the first or the last taps of all patches of an output line are in the padding.
 //
 //   taps h of a 3x3 convolution        0       1       2
 //   first output line                  -    [from              to)
 //   lines between                   [from                      to)
 //   last output line                [from          to)
 //
-// Integers do not multiply the other taps: a block of gathered patches is cut where the depths change. This cannot change
-// results, since padding is the zero point.
+// Integers do not multiply the other taps: a block of gathered patches is cut where the depths change. This
+// cannot change results, since padding is the zero point.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,8 @@ template <class T>
           whole_steps<T>(((d.to - 1) * patches.taps[1] + h.to) * run)};
 }
 
-// The different depths of the lines. The first ones are the whole depth, which has no others if there were too many.
+// The different depths of the lines. The first ones are the whole depth, which has no others if there were
+// too many.
 template <class T>
 [[nodiscard]] std::vector<Depths> depths_of_lines(const Patches<T>& patches, std::int64_t depth) {
   constexpr std::size_t most = 16;
@@ -77,7 +78,8 @@ class Segments {
   // One segment of the whole depth.
   explicit Segments(std::int64_t rows) : count_(1) { segments_[0] = {0, rows, 0}; }
 
-  // Cuts rows [row, row + rows) of the patches, if that takes less time: segments may have tiles of fewer rows.
+  // Cuts rows [row, row + rows) of the patches, if that takes less time: segments may have tiles of fewer
+  // rows.
   template <class T>
   Segments(const Patches<T>& patches, const std::vector<Depths>& all, std::int64_t row, std::int64_t rows,
            std::int64_t max_rows) {
@@ -106,7 +108,7 @@ class Segments {
  private:
   // The time of a step of so many rows, in rows.
   [[nodiscard]] static double time_of(std::int64_t rows, std::int64_t max_rows) {
-    constexpr double kTileRows = 0.4;  // what a tile takes besides its rows
+    constexpr double kTileRows = 0.4;  // what a tile takes in addition to its rows
     constexpr double kFewRows = 4;     // fewer ones take no less time
     const std::int64_t tiles = (rows + max_rows - 1) / max_rows;
     const double tile_rows = static_cast<double>(rows) / static_cast<double>(tiles);

@@ -3,10 +3,11 @@
 //   const Loop loop{.count = rows, .step = 1, .unit_cost = 0.1 * row_elements};
 //   parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) { ... });
 //
-// The loop is cut into parts of about the same cost: one part if other threads would not save time, one part for each thread
-// if the loop is short, and several parts for each thread if it is long. With several parts, a thread that is interrupted
-// leaves some of its parts to others. The result of a unit must not depend on the part that it is in, so that all numbers
-// of threads give the same results: units that a vector loop computes together have to be in one `step`.
+// The loop is cut into parts of about the same cost: one part if other threads would not save time, one part
+// for each thread if the loop is short, and several parts for each thread if it is long. With several parts,
+// a thread that is interrupted leaves some of its parts to others. The result of a unit must not depend on
+// the part that it is in, so that all numbers of threads give the same results: units that a vector loop
+// computes together have to be in one `step`.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ inline constexpr double kScattered = 2.0;     // an element that is read from a 
 inline constexpr double kMultiplyAdd = 0.05;  // outside of matrix products, see gemm.h
 }  // namespace cost
 
-// What a kernel uses besides its operands and results.
+// What a kernel uses in addition to its operands and results.
 struct Workspace {
   std::byte* scratch = nullptr;
   Team* team = nullptr;  // null: the calling thread alone
@@ -62,8 +63,8 @@ struct Loop {
                          kLeastFurtherPart * static_cast<double>(threads));
 }
 
-// Cuts [0, count) into parts, and calls work(begin, end, worker) for each part. No part is more than one step longer than
-// another one. If the count is 0, there is no call.
+// Cuts [0, count) into parts, and calls work(begin, end, worker) for each part. No part is more than one step
+// longer than another one. If the count is 0, there is no call.
 template <class F>
 void parallel_for(Team* team, const Loop& loop, F&& work) {
   if (loop.count == 0) return;

@@ -1,9 +1,9 @@
 // peak: a short benchmark of what this machine computes and moves at best, for profiles.
 //
 // It uses the vectors and instructions of our kernels. Multiply-adds run in registers, so the peak needs no
-// memory. The bandwidth is that of adding two arrays into a third one. The three arrays have 96 MiB together, which
-// is more than most caches hold. With several threads, each has three arrays of its own: its share of the 96 MiB,
-// but at least 12 MiB.
+// memory. The bandwidth is that of adding two arrays into a third one. The three arrays have 96 MiB together,
+// which is more than most caches hold. With several threads, each has three arrays of its own: its share of
+// the 96 MiB, but at least 12 MiB.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace tosaic::kernels {
 
-// Multiply-adds per second of factors of this dtype, on `threads` threads together: the best of several trials,
-// 10 ms in total. Returns nothing if no fast path of the instruction set multiplies such factors.
+// Multiply-adds per second of factors of this dtype, on `threads` threads together: the best of several
+// trials, 10 ms in total. Returns nothing if no fast path of the instruction set multiplies such factors.
 [[nodiscard]] std::optional<double> peak_multiply_adds(Isa isa, DType factors, std::size_t threads = 1);
 
 // Bytes per second that `threads` threads read and write together.

@@ -2,8 +2,8 @@
 //
 // If all batches share the right operand, they are computed as one product of all rows. A constant right
 // operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just
-// before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by blocks
-// of columns.
+// before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by
+// blocks of columns.
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/gemm.h"
@@ -217,9 +217,9 @@ class BlockedProduct {
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
 
-  // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if kCompensates<T>. For
-  // integers, the numbers are in scratch, because vector loads read beyond the last one. `terms` may be there
-  // already.
+  // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if
+  // kCompensates<T>. For integers, the numbers are in scratch, because vector loads read beyond the last one.
+  // `terms` may be there already.
   const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
     if (!kRescales<T> || (!kCompensates<T> && bias == nullptr)) return bias;
     auto* to = piece<Sum<T>>(scratch, bias_at_);

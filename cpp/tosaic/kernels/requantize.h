@@ -1,4 +1,4 @@
-// requantize: computes RESCALE and CLAMPs behind it in the same pass as the sums of a contraction.
+// requantize: computes RESCALE and CLAMPs after it in the same pass as the sums of a contraction.
 #pragma once
 
 #include <functional>
@@ -19,19 +19,20 @@ struct Requantizer {
                      std::byte* scratch)>
       run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // The same as tables, if values are i32 and the result is i8 and defined for all of them. Entry 0 belongs to
-  // channel 0. `run` owns the memory.
+  // The same as tables, if values are i32 and the result is i8 and defined for all of them. Entry 0 belongs
+  // to channel 0. `run` owns the memory.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
   // Likewise, if values and results are i32. Values may have no result.
   std::optional<RescaleTables<std::int32_t>> wide_tables = std::nullopt;
-  // Likewise, if values are i48, the zero point of the input is 0, and the result is i16. Values may have no result.
+  // Likewise, if values are i48, the zero point of the input is 0, and the result is i16. Values may have no
+  // result.
   std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
 };
 
 // A requantizer for values of this shape, with the channels along `axis`. `followers` are the operators that
 // are fused. They must be a RESCALE, or a RESCALE to a signed dtype and CLAMPs. The RESCALE must have
-// multipliers of 32 bits for i32 and of 16 bits for i48, one for the tensor or one for each entry of `axis`. For
-// other followers, `run` of the result is empty.
+// multipliers of 32 bits for i32 and of 16 bits for i48, one for the tensor or one for each entry of `axis`.
+// For other followers, `run` of the result is empty.
 template <class V>
 [[nodiscard]] Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
                                                  std::size_t axis, Isa isa);

@@ -134,7 +134,8 @@ Kernel prepare_arg(const Request& request, const ArgMeaning& meaning, std::optio
 
 // ---- cumargmax, cumargmin ----
 
-// Writes the position of the largest (smallest) element so far for each element: the last of equal ones, or of NaNs.
+// Writes the position of the largest (smallest) element so far for each element: the last of equal ones, or
+// of NaNs.
 template <class T>
 void arg_so_far(const Plan& plan, bool largest, const std::byte* first, int64_t columns, std::byte* result) {
   alignas(64) std::array<T, kColumns> block;

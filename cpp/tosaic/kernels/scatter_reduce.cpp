@@ -1,6 +1,7 @@
 // scatter_reduce: products and extrema of values at positions on one axis, in double or 64-bit integers.
 //
-// The values are visited in row-major order. Products are rounded to the dtype after each factor, as in torch.
+// The values are visited in row-major order. Products are rounded to the dtype after each factor, as in
+// torch.
 
 #include <cmath>
 #include <cstring>

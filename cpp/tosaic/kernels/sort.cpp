@@ -1,4 +1,5 @@
-// argsort along an axis (axis_columns.h). An element is a 64-bit key, which orders as the numbers do, and its position.
+// argsort along an axis (axis_columns.h). An element is a 64-bit key, which orders as the numbers do, and its
+// position.
 
 #include <bit>
 #include <cmath>

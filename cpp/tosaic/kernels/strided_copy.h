@@ -23,8 +23,8 @@ class StridedCopy {
   StridedCopy(std::size_t element_bytes, std::vector<std::int64_t> extents,
               std::vector<std::int64_t> source_strides, std::vector<std::int64_t> target_strides,
               const Options& options);
-  // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer loops and, if
-  // these are short, the inner one.
+  // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer
+  // loops and, if these are short, the inner one.
   void run(const std::byte* source, std::byte* target, Team* team) const;
 
   std::int64_t source_offset = 0;
@@ -38,11 +38,11 @@ class StridedCopy {
 
   void merge_axes();
   void choose_inner(const Options& options);
-  // Runs the units [begin, end). Each step of the outer loops consists of `pieces_` units: the inner loop, cut along
-  // shared_axis().
+  // Runs the units [begin, end). Each step of the outer loops consists of `pieces_` units: the inner loop,
+  // cut along shared_axis().
   void run_units(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
-  // The axis along which the inner loop is cut. Of a transposition it is the column, if that is long enough: then each
-  // thread writes whole rows of the target, so that no two threads write the same cache line.
+  // The axis along which the inner loop is cut. Of a transposition it is the column, if that is long enough:
+  // then each thread writes whole rows of the target, so that no two threads write the same cache line.
   [[nodiscard]] const Axis& shared_axis() const;
   // Runs the part [begin, end) of that axis.
   void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;

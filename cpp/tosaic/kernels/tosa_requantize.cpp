@@ -213,7 +213,7 @@ ValueRange values_of(const Rescale& plan) {
 }
 
 // The multiplier, shift and bounds of each element, so that vector code reads them without an index of the
-// channel. The entries of the channels are repeated for `period` elements. Behind them are the next
+// channel. The entries of the channels are repeated for `period` elements. After them are the next
 // kRescalePadding entries, which a vector that begins within the period may read.
 template <class T>
 struct Tables {
@@ -384,7 +384,7 @@ std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t ran
   return RescaleAttrs{get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
 }
 
-// Restricts the limits of the results to those of a tosa.clamp. Returns false if the follower is another
+// Restricts the limits of the results to the limits of a tosa.clamp. Returns false if the follower is another
 // operator, if the result is unsigned, or if the bounds have no value in common.
 bool take_clamp(const Follower& follower, Rescale& plan) {
   if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;

@@ -14,10 +14,11 @@ namespace tosaic::kernels {
 using TransposeBlock = void (*)(const void* from, std::int64_t from_stride, std::int64_t rows,
                                 std::int64_t cols, void* to, std::int64_t to_stride);
 
-// Threads that share a transposition get at least so many columns. So they do not read and write parts of the same lines.
+// Threads that share a transposition get at least so many columns. So they do not read and write parts of the
+// same lines.
 inline constexpr std::int64_t kLeastTransposed = 16;
 
-// `count` matrices [rows][cols], one behind the other.
+// `count` matrices [rows][cols], one after the other.
 struct Matrices {
   TransposeBlock transpose = nullptr;
   std::size_t element_bytes = 1;

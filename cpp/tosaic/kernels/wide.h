@@ -2,7 +2,8 @@
 //
 //   double, float   floats; double also narrow integers, if it holds their sums exactly
 //   int64           integers
-//   int16, uint32   int16 (or uint16) for 8-bit integers whose sums are taken modulo 2^32, uint32 for the sums
+//   int16, uint32   int16 (or uint16) for 8-bit integers whose sums are taken modulo 2^32, uint32 for the
+//                   sums
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// word_scaling: the parameters with which contractions of i16 and i8 rescale their sums to i16 in registers (isa/words.h).
+// word_scaling: the parameters with which contractions of i16 and i8 rescale their sums to i16 in registers
+// (isa/words.h).
 #pragma once
 
 #include <algorithm>
@@ -25,8 +26,8 @@ class WordScaling {
   // Elements of `added`, which at() reads.
   [[nodiscard]] std::int64_t elements() const { return groups_ * padded_cols_ + lanes_; }
 
-  // Writes `added`. `bias` has an element for each column of all groups, `stride` apart; null: no bias. Returns false
-  // if a sum of 32 bits, plus its bias, may be a value for which RESCALE has no result.
+  // Writes `added`. `bias` has an element for each column of all groups, `stride` apart; null: no bias.
+  // Returns false if a sum of 32 bits, plus its bias, may be a value for which RESCALE has no result.
   [[nodiscard]] bool find(const std::int64_t* bias, std::int64_t stride, std::int64_t* added) const {
     constexpr std::int64_t most = std::int64_t{1} << 31;  // the greatest magnitude of a sum
     bool inside = true;
@@ -59,8 +60,9 @@ class WordScaling {
   std::int64_t groups_, cols_, lanes_, padded_cols_;
 };
 
-// The depth of a band of B whose sums of products with elements of i16 are exact in 32 bits. `column(j, to)` writes the
-// `depth` elements of column j. Few weights are near 127, so it is often much more than kMostWideDepth.
+// The depth of a band of B whose sums of products with elements of i16 are exact in 32 bits. `column(j, to)`
+// writes the `depth` elements of column j. Few weights are near 127, so it is often much more than
+// kMostWideDepth.
 template <class Column>
 [[nodiscard]] std::int64_t exact_band(std::int64_t depth, std::int64_t cols, Column&& column) {
   constexpr std::int64_t most_sum = 0xffff;  // most_sum * 2^15 < 2^31

@@ -247,8 +247,8 @@ DimOrder LayoutRules::weight_order(const Node& node, const ConvAttrs& attrs) con
                                                              : DimOrder::channels_last(weight.size());
 }
 
-// The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for other operators
-// the axis that their attributes name.
+// The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for other
+// operators the axis that their attributes name.
 std::optional<std::int64_t> LayoutRules::innermost_axis(const Node& node) const {
   if (need_of(node).need != LayoutNeed::kAxisInnermost) return std::nullopt;
   if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;

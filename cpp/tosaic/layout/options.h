@@ -3,7 +3,7 @@
 // A layout option is a dim order for every operand and result of a node. The node computes the same elements
 // with each of its options. Which options a node has depends on two things:
 //
-//   the meaning of the operator     how the order of the result follows from those of the operands:
+//   the meaning of the operator     how the order of the result follows from the orders of the operands:
 //     elementwise, movement           one order for all operands and results
 //     permute                         the order that results if the axes are renamed and no element moves
 //     reduction                       the remaining axes stay in the operand's order

@@ -13,7 +13,7 @@ Dims significant(const Shape& shape, const DimOrder& order) {
   return axes;
 }
 
-// Neighbouring axes in front of a reshape and the neighbouring axes behind it that have the same elements:
+// Neighbouring axes in front of a reshape and the neighbouring axes after it that have the same elements:
 // the products of their extents are equal. A group has as few axes as possible. Axes of extent 1 are omitted.
 struct Group {
   std::vector<std::int64_t> from, to;

@@ -13,7 +13,7 @@ namespace tosaic::layout {
 // The order of x, which has `rank` axes, after `axes` are removed.
 [[nodiscard]] DimOrder without_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
 // The reverse of without_axes: the order of x, which has `rank` axes, if `order` is that of x without `axes`.
-// Each of `axes` is placed in memory directly behind the axis that precedes it logically; axis 0 is placed
+// Each of `axes` is placed in memory directly after the axis that precedes it logically; axis 0 is placed
 // outermost.
 [[nodiscard]] DimOrder with_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
 // The order of `rank` axes that are in memory as `sequence` lists them, outermost first. Axes that

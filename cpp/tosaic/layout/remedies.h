@@ -1,7 +1,7 @@
 // remedies: orders of graph inputs and outputs that would save transposes if the caller declared them.
 //
 // A plan in which the orders of inputs and outputs are free shows which orders are best. Changes that do not
-// help are then removed from the remedy. The bytes and transposes of a remedy are those of a plan of the
+// help are then removed from the remedy. The bytes and transposes of a remedy come from a plan of the
 // graph with its orders declared.
 #pragma once
 

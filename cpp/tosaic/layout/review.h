@@ -1,5 +1,6 @@
-// review: what is reported about a plan besides the plan itself. This is the bound that its certificate
-// proves, why each transpose is there, and which orders of graph inputs and outputs would save transposes.
+// review: what is reported about a plan in addition to the plan itself. This is the bound that its
+// certificate proves, why each transpose is there, and which orders of graph inputs and outputs would save
+// transposes.
 #pragma once
 
 #include <cstdint>

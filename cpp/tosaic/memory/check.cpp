@@ -17,7 +17,7 @@ struct Contents {
   bool operator==(const Contents&) const = default;
 };
 
-// The contents of each buffer. A target may be behind the buffers that share its memory.
+// The contents of each buffer. A target may be after the buffers that share its memory.
 std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
   std::vector<std::optional<Contents>> known(buffers.size());
   std::vector<std::size_t> chain;
@@ -112,7 +112,7 @@ class Checker {
            is_part(b.written, a.written);
   }
 
-  // True if the contents of `inner` become a part of those of `outer`, directly or as parts of parts.
+  // True if the contents of `inner` become a part of the contents of `outer`, directly or as parts of parts.
   bool is_part(std::size_t inner, std::size_t outer) const {
     while (buffers_[inner].alias != AliasKind::kNone) {
       const bool is_direct = buffers_[inner].alias == AliasKind::kPart;
@@ -122,7 +122,8 @@ class Checker {
     return false;
   }
 
-  // True if the contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
+  // True if the contents of `fresh` are computed in place of the contents of `old`, at the step at which
+  // `old` ends.
   bool replaces(std::size_t fresh, std::size_t old) const {
     const std::size_t writer = contents_[fresh].written;
     if (buffers_[writer].alias != AliasKind::kInPlace) return false;

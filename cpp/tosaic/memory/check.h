@@ -13,9 +13,9 @@
 
 namespace tosaic::memory {
 
-// Describes the first fault of the placement; "" if there is none. Faults are targets that do not exist or form
-// a circle, a buffer outside the arena or misaligned, a buffer that is not at its offset in its target, and two
-// live buffers that overlap.
+// Describes the first fault of the placement; "" if there is none. Faults are targets that do not exist or
+// form a circle, a buffer outside the arena or misaligned, a buffer that is not at its offset in its target,
+// and two live buffers that overlap.
 [[nodiscard]] std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement);
 
 // Throws InternalError with the fault.

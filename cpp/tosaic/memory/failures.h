@@ -1,5 +1,5 @@
-// failures: which parts of a search failed before. What is left to place is described by the unplaced items and
-// their lowest offsets, in whatever order the others were placed, so it is searched once only.
+// failures: which parts of a search failed before. What is left to place is described by the unplaced items
+// and their lowest offsets, in whatever order the others were placed, so it is searched once only.
 //
 // A key has 128 bits, so that two different parts have the same one in no search that will ever be made.
 #pragma once

@@ -37,7 +37,7 @@ struct Owner {
   std::size_t offset = 0;
 };
 
-// Targets may be behind the buffers that share their memory.
+// Targets may be after the buffers that share their memory.
 std::vector<Owner> owners_of(std::span<const Buffer> buffers) {
   std::vector<std::optional<Owner>> known(buffers.size());
   std::vector<Owner> out;

@@ -1,6 +1,8 @@
-// load: the bytes that each step needs. A range of steps is changed, and its maximum found, in logarithmic time.
+// load: the bytes that each step needs. A range of steps is changed, and its maximum found, in logarithmic
+// time.
 //
-//   a tree over the steps:        each node has the bytes that were added to all of its steps, and the maximum
+//   a tree over the steps:        each node has the bytes that were added to all of its steps, and the
+//                                 maximum
 //        [0..3]                   over its steps of what was added to them or to nodes below
 //     [0,1]   [2,3]
 #pragma once

@@ -74,8 +74,8 @@ class Mover {
   Mover(const Items& items, const Arrangement& from, std::uint32_t threads)
       : items_(items.items), grain_(items.grain), from_(from), owners_(threads) {}
 
-  // Moves the items all of whose steps have fewer live bytes than `least_fixed`. Returns nothing if one of them finds no
-  // place.
+  // Moves the items all of whose steps have fewer live bytes than `least_fixed`. Returns nothing if one of
+  // them finds no place.
   std::optional<Arrangement> move(std::size_t least_fixed) {
     const std::vector<std::size_t> busiest = busiest_of(items_);
     Arrangement out = from_;
@@ -164,7 +164,8 @@ std::size_t bytes_that_change_hands(const std::vector<Item>& items, const std::v
 Arrangement keep_owners(const Items& items, const Arrangement& arrangement, std::uint32_t threads) {
   Arrangement best = arrangement;
   std::size_t least = bytes_that_change_hands(items.items, best.offsets, threads);
-  // Items of full steps stay, because they leave each other little room. How full that is depends on the network.
+  // Items of full steps stay, because they leave each other little room. How full that is depends on the
+  // network.
   for (const std::size_t divisor : {1, 2, 4}) {
     const std::optional<Arrangement> moved =
         Mover(items, arrangement, threads).move(arrangement.bytes / divisor);

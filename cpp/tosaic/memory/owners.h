@@ -1,9 +1,10 @@
 // owners: an arrangement for several threads.
 //
-// Threads compute a result in bands: of n threads, thread i writes the i-th of n equal parts of its bytes. A core that
-// writes a line of memory that another core wrote last has to get the line from the cache of that core, which takes ten
-// times as long as to write a line of its own. So results should lie where the bytes of each part were written by the
-// thread of the part: in the middle of an older result, if there are two threads and the new result is smaller.
+// Threads compute a result in bands: of n threads, thread i writes the i-th of n equal parts of its bytes. A
+// core that writes a line of memory that another core wrote last has to get the line from the cache of that
+// core, which takes ten times as long as to write a line of its own. So results should lie where the bytes of
+// each part were written by the thread of the part: in the middle of an older result, if there are two
+// threads and the new result is smaller.
 #pragma once
 
 #include <cstdint>

@@ -81,8 +81,8 @@ class Packer::Search {
     std::uint32_t lowest = 0;  // items whose release is the floor
   };
 
-  // What the search changed, so that it can undo it: it raised the release of an item, changed the state of a clique, or
-  // placed an item.
+  // What the search changed, so that it can undo it: it raised the release of an item, changed the state of a
+  // clique, or placed an item.
   struct Change {
     enum class Kind : std::uint8_t { kRelease, kState, kPlaced } kind;
     std::uint32_t index = 0;

@@ -1,12 +1,12 @@
 // pack: decides whether items fit into an arena of a given size.
 //
-//   bytes                      Items are placed from the bottom up. `release` of an item is the lowest offset it
-//    ^                         can have above the placed items that live with it. A clique's floor is the
-//    |      +----+             least release of its items. Where the floor is lower than on both sides, there is
-//    | +--+ | b  |  floor      a valley; an item of the least release in a valley lies within the valley.
-//    | |a |_|    |___          In one clique of the valley, either such an item is placed on the floor, or
-//    +-+--+------+--->         nothing is, and the floor of this clique rises. These are all the branches.
-//            cliques
+//   bytes                      Items are placed from the bottom up. `release` of an item is the lowest
+//    ^                         offset it can have above the placed items that live with it. A clique's
+//    |      +----+             floor is the least release of its items. Where the floor is lower than on
+//    | +--+ | b  |  floor      both sides, there is a valley; an item of the least release in a valley lies
+//    | |a |_|    |___          within the valley. In one clique of the valley, either such an item is
+//    +-+--+------+--->         placed on the floor, or nothing is, and the floor of this clique rises.
+//            cliques           These are all the branches.
 //
 // A branch is cut if some clique cannot hold its items any more: stacked in order of their releases, they end
 // above the arena. The search takes the valley and clique with the fewest branches, of these the one where

@@ -9,8 +9,8 @@
 //
 // Buffers that share memory on purpose name a target: they are views of it, results computed in its place, or
 // parts of it that are written before it. The buffer at the end of a chain of targets is the root. A root and
-// the buffers that lead to it are moved as one, whose lifetime begins with the earliest of their lifetimes and
-// ends with the latest.
+// the buffers that lead to it are moved as one, whose lifetime begins with the earliest of their lifetimes
+// and ends with the latest.
 //
 // The flow (one file each):
 //
@@ -19,7 +19,8 @@
 //           --pack---> above the bound: a search decides whether the items fit at the bound. If they do not,
 //                      the bound rises
 //           --greedy-> if the search was not finished: local search, then pack at sizes between
-//           --owners-> for several threads: an arrangement as small, with fewer bytes that change their writers
+//           --owners-> for several threads: an arrangement as small, with fewer bytes that change their
+//                      writers
 //           --check--> offsets
 //
 // If too many pairs of buffers overlap in time, they are placed in one sweep over the steps instead (sweep).
@@ -67,8 +68,8 @@ struct PlaceOptions {
   std::size_t budget = 10'000'000;  // units of the searches; a unit is about a nanosecond
   std::size_t enough = 0;           // the search ends at an arena of this size
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // ends the searches earlier
-  // The threads that compute the buffers. If there are several, they keep their bytes where the arena does not grow by it
-  // (owners.h).
+  // The threads that compute the buffers. If there are several, they keep their bytes where the arena does
+  // not grow by it (owners.h).
   std::uint32_t threads = 1;
 };
 

@@ -10,12 +10,12 @@
 //   - A result is computed in place of an operand if the kernel allows it, the operand is in the memory of a
 //     result (not of an input or constant), its contents are not read after that node, operand and result
 //     have the same number of bytes, and no other operand of the node is in the same memory.
-//   - An operand of a concatenation of the outermost extent is written into the result, if it is a result that
-//     fills its memory, which no output has, at an aligned offset (parts.h). The result then has its memory
-//     from the first step of its parts, so this is done only where the lower bound does not rise.
+//   - An operand of a concatenation of the outermost extent is written into the result, if it is a result
+//     that fills its memory, which no output has, at an aligned offset (parts.h). The result then has its
+//     memory from the first step of its parts, so this is done only where the lower bound does not rise.
 //
-// A kernel that computes several nodes at once does not write the values between them. These values have memory behind
-// the arena, for runs that show every value: a run that shows none never touches it.
+// A kernel that computes several nodes at once does not write the values between them. These values have
+// memory after the arena, for runs that show every value: a run that shows none never touches it.
 #pragma once
 
 #include <optional>
@@ -66,7 +66,7 @@ struct MemoryPlan {
   std::vector<std::size_t> live_bytes;  // one per step: arena bytes in use
   std::size_t arena_bytes = 0;
   std::size_t lower_bound = 0;
-  std::size_t hidden_bytes = 0;    // behind the arena, for hidden results
+  std::size_t hidden_bytes = 0;    // after the arena, for hidden results
   std::size_t unshared_bytes = 0;  // the sum of all results and scratch
   [[nodiscard]] std::size_t gap() const { return arena_bytes - lower_bound; }
   [[nodiscard]] std::size_t all_bytes() const { return arena_bytes + hidden_bytes; }

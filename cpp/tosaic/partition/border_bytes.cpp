@@ -161,7 +161,8 @@ class Moving {
     return pair;
   }
 
-  // Values that a node of the pair makes and another one reads, and those of other nodes that several of its nodes read.
+  // Values that a node of the pair makes and another one reads, and values of other nodes that several of its
+  // nodes read.
   void add_values(Pair& pair) {
     const auto add = [&](std::uint32_t index, std::uint32_t maker) {
       const BorderValue& value = values_[index];
@@ -213,7 +214,8 @@ class Moving {
     }
     for (const Pair::Value& value : pair.values) {
       const auto bytes = static_cast<std::int64_t>(value.bytes);
-      // On the side of the sink if a reader is there. If the maker is not, or is in neither group, the value enters.
+      // On the side of the sink if a reader is there. If the maker is not, or is in neither group, the value
+      // enters.
       const std::uint32_t second = flow_.add_node();
       for (const std::uint32_t reader : value.readers) flow_.add_arc(second, reader, infinite);
       if (value.maker != kNone) {
@@ -281,8 +283,9 @@ class Moving {
     return true;
   }
 
-  // Moves the pieces of each side to the other side. Pieces with fixed nodes stay; if no node of the pair is fixed, the
-  // largest piece stays. A piece may move as a whole, since no node of another piece of its side reads it or is read by it.
+  // Moves the pieces of each side to the other side. Pieces with fixed nodes stay; if no node of the pair is
+  // fixed, the largest piece stays. A piece may move as a whole, since no node of another piece of its side
+  // reads it or is read by it.
   void join_pieces(const Pair& pair, std::vector<char>& sides) {
     for (const char side : {'\0', '\1'}) {
       const std::vector<std::uint32_t> piece = pieces(pair, sides);
@@ -299,8 +302,8 @@ class Moving {
     }
   }
 
-  // The cheapest of the right groupings in which one node changes sides, with the nodes that have to come along. Empty if
-  // none is cheaper than `before`.
+  // The cheapest of the right groupings in which one node changes sides, with the nodes that have to come
+  // along. Empty if none is cheaper than `before`.
   [[nodiscard]] std::vector<char> best_move(const Pair& pair, std::uint64_t before) {
     std::vector<char> best;
     for (std::uint32_t node = 0; node < pair.nodes.size() && has_work(); ++node) {
@@ -315,8 +318,8 @@ class Moving {
     return best;
   }
 
-  // Moves a node of the first group with the nodes behind it, or one of the second group with those before it. Returns
-  // false if a node of them may not move.
+  // Moves a node of the first group with the nodes after it, or one of the second group with those before it.
+  // Returns false if a node of them may not move.
   [[nodiscard]] bool move(const Pair& pair, std::uint32_t node, std::vector<char>& sides) {
     const char from = sides[node];
     std::vector<std::uint32_t> open{node};

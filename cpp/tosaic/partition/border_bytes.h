@@ -1,17 +1,19 @@
 // border_bytes: moves nodes between groups of one claimant, so that fewer bytes cross between parts.
 //
-//   conv -> pool -> neg -> add       conv and add are in two groups, since sort is nobody's and runs in between. pool and
-//     \----> sort -------/           neg may be in either. pool makes the smallest value, so neg joins the group of add.
+//   conv -> pool -> neg -> add       conv and add are in two groups, since sort is nobody's and runs in
+//     \----> sort -------/           between. pool and neg may be in either. pool makes the smallest
+//                                    value, so neg joins the group of add.
 //
-// The number of groups says nothing about such nodes, and often many groupings have the fewest groups. Here the number
-// stays as it is, or falls.
+// The number of groups says nothing about such nodes, and often many groupings have the fewest groups. Here
+// the number stays as it is, or falls.
 //
-// Two groups are looked at, of which the second one reads the first. Which of their nodes are in which group is a minimum
-// cut: a value costs its bytes for each group that reads it and does not make it; a node may not be in the second group
-// if a node of the first one reads it; and paths through other nodes of the program hold their ends in
-// their groups. So the result is the best one for these two groups, where groups need not be connected. If they have to be
-// and a side of the cut is not, its smaller pieces go to the other side; if that is no gain, the best move of one node
-// with the nodes behind or before it is taken. This is repeated with all pairs of groups until no pair gains.
+// Two groups are looked at, of which the second one reads the first. Which of their nodes are in which group
+// is a minimum cut: a value costs its bytes for each group that reads it and does not make it; a node may not
+// be in the second group if a node of the first one reads it; and paths through other nodes of the program
+// hold their ends in their groups. So the result is the best one for these two groups, where groups need not
+// be connected. If they have to be and a side of the cut is not, its smaller pieces go to the other side; if
+// that is no gain, the best move of one node with the nodes after or before it is taken. This is repeated
+// with all pairs of groups until no pair gains.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +35,10 @@ struct BorderValue {
   bool is_output = false;  // of the program
 };
 
-// The inputs and results of a graph, without constants. The numbers of nodes are those of dag_of(graph).
+// The inputs and results of a graph, without constants. Nodes have the numbers of dag_of(graph).
 [[nodiscard]] std::vector<BorderValue> border_values(const Graph& graph);
 
-// The bytes that cross: those of each value, for each other part that reads it. The host is one part.
+// The bytes that cross: the bytes of each value, for each other part that reads it. The host is one part.
 [[nodiscard]] std::uint64_t border_bytes(std::span<const BorderValue> values, const Groups& groups);
 
 struct BorderRules {

@@ -15,8 +15,8 @@
 namespace tosaic::partition {
 namespace {
 
-// The host with the nodes of each part in the place of its call. Only layout plans read this graph: it may mix nodes
-// of several stages.
+// The host with the nodes of each part in the place of its call. Only layout plans read this graph: it may
+// mix nodes of several stages.
 class Joined {
  public:
   Joined(const Graph& host, std::span<const std::shared_ptr<const Graph>> parts)
@@ -83,8 +83,8 @@ class Joined {
   std::vector<std::vector<ValueId>> inputs_, outputs_;  // by part
 };
 
-// The one order in which everything outside the group reads the value; nothing if there are several, or if a view of
-// the value is read.
+// The one order in which everything outside the group reads the value; nothing if there are several, or if a
+// view of the value is read.
 std::optional<DimOrder> read_outside(const Joined& joined, const layout::LayoutPlan& plan, ValueId value,
                                      std::uint32_t group) {
   const Graph& graph = joined.graph();

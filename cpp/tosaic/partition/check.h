@@ -11,9 +11,9 @@
 
 namespace tosaic::partition {
 
-// A path that leaves a group and comes back to it, perhaps through other groups, as nodes of the dag. Where it goes
-// through a group, it enters at one node and may leave at another one. None if each group can run at once, one
-// after another, in some order.
+// A path that leaves a group and comes back to it, perhaps through other groups, as nodes of the dag. Where
+// it goes through a group, it enters at one node and may leave at another one. None if each group can run at
+// once, one after another, in some order.
 [[nodiscard]] std::optional<std::vector<DagNode>> path_back(const Dag& dag, const Groups& groups);
 // The first group whose nodes are not connected by edges between them, or none.
 [[nodiscard]] std::optional<std::uint32_t> disconnected_group(const Dag& dag, const Groups& groups);

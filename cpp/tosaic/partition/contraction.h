@@ -1,9 +1,9 @@
 // contraction: a dag whose nodes are merged two by two, as long as no circle arises.
 //
-// Blocks are kept in a topological order. Two blocks a -> b may be merged unless another path leads from a to b. Such
-// a path stays between their places in the order, so only blocks there are looked at. After a merge, those that a
-// reaches move behind the merged block.
-// D. Pearce, P. Kelly, A dynamic topological sort algorithm for directed acyclic graphs, JEA 11, 2007.
+// Blocks are kept in a topological order. Two blocks a -> b may be merged unless another path leads from a to
+// b. Such a path stays between their places in the order, so only blocks there are looked at. After a merge,
+// blocks that a reaches move after the merged block. D. Pearce, P. Kelly, A dynamic topological sort
+// algorithm for directed acyclic graphs, JEA 11, 2007.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class Contraction {
 
   // The block of a node, named by one of its nodes.
   [[nodiscard]] DagNode block_of(DagNode node) const;
-  // True if the blocks of the two nodes are different and no path from one to the other has a block in between.
-  // One of them has to read the other.
+  // True if the blocks of the two nodes are different and no path from one to the other has a block in
+  // between. One of them has to read the other.
   [[nodiscard]] bool can_merge(DagNode a, DagNode b);
   // Merges the blocks. can_merge() has to be true.
   void merge(DagNode a, DagNode b);
@@ -33,8 +33,8 @@ class Contraction {
   [[nodiscard]] const std::vector<DagNode>& inputs(DagNode block) const { return inputs_[block]; }
 
  private:
-  // Collects in reached_ what `first` reaches up to a place, but for `last`. Returns true if it reaches `last`
-  // through another block.
+  // Collects in reached_ what `first` reaches up to a place, but for `last`. Returns true if it reaches
+  // `last` through another block.
   bool reaches_around(DagNode first, DagNode last);
   void tidy(std::vector<DagNode>& neighbours, DagNode block);
 

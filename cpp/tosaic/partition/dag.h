@@ -22,7 +22,8 @@ struct Edge {
 class Dag {
  public:
   Dag() = default;
-  // The edges may come in any order and may repeat. Throws InvalidGraph unless from < to < size for each of them.
+  // The edges may come in any order and may repeat. Throws InvalidGraph unless from < to < size for each of
+  // them.
   Dag(std::uint32_t size, std::vector<Edge> edges);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }

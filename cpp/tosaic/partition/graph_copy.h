@@ -17,13 +17,14 @@ class GraphCopy {
   [[nodiscard]] bool has(ValueId value) const { return made_[value.index()].valid(); }
   // Lets a value of `out` stand for a value of the source.
   void set(ValueId value, ValueId made) { made_[value.index()] = made; }
-  // The copy of a value, or an invalid id for an absent operand. A constant is copied when it is first read. Throws
-  // InternalError for another value that was not copied yet.
+  // The copy of a value, or an invalid id for an absent operand. A constant is copied when it is first read.
+  // Throws InternalError for another value that was not copied yet.
   [[nodiscard]] ValueId of(ValueId value);
   [[nodiscard]] std::vector<ValueId> all(std::span<const ValueId> values);
 
   void add_inputs();
-  // Adds a copy of the node onto these operands, which are values of `out`. Its results stand for those of the node.
+  // Adds a copy of the node onto these operands, which are values of `out`. Its results stand for the results
+  // of the node.
   NodeId add(const Node& node, std::span<const ValueId> operands);
   NodeId add(const Node& node) { return add(node, all(source_.operands(node))); }
   void add_outputs();

@@ -16,13 +16,13 @@ namespace tosaic::partition {
 struct Quotient {
   Dag dag;
   std::vector<DagNode> of;  // by node: the node of the quotient that it is in
-  // If groups read each other in a circle: for each of them, the edge that leads to the next one. The dag is empty
-  // then. Otherwise the circle is empty.
+  // If groups read each other in a circle: for each of them, the edge that leads to the next one. The dag is
+  // empty then. Otherwise the circle is empty.
   std::vector<Edge> circle;
 };
 
-// The nodes of the quotient are in a topological order: of those that may come next, the one that has the first node
-// does.
+// The nodes of the quotient are in a topological order: of those that may come next, the one that has the
+// first node does.
 [[nodiscard]] Quotient quotient(const Dag& dag, const Groups& groups);
 
 }  // namespace tosaic::partition

@@ -6,8 +6,9 @@
 //   group 0   x -> conv -> relu
 //   group 1   sort -> linear
 //
-// A border is a value that crosses from one part to another. It keeps its type: the integers of a quantized value
-// cross as integers, with their qparams. States, and the conversions of the caller's arrays, stay with the host.
+// A border is a value that crosses from one part to another. It keeps its type: the integers of a quantized
+// value cross as integers, with their qparams. States, and the conversions of the caller's arrays, stay with
+// the host.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,14 @@ namespace tosaic::partition {
 
 struct Part {
   Graph graph;  // its inputs and outputs have the names of the values
-  // Values of the source, by input and by output of the part, ascending. Outputs are those that other parts, the host
-  // or the caller read.
+  // Values of the source, by input and by output of the part, ascending. Outputs are those that other parts,
+  // the host or the caller read.
   std::vector<ValueId> inputs, outputs;
 };
 
 struct Split {
-  // The nodes without a group, and an opaque node "group0", "group1" ... for each group, in a topological order. Its
-  // operands and results are the inputs and outputs of the part.
+  // The nodes without a group, and an opaque node "group0", "group1" ... for each group, in a topological
+  // order. Its operands and results are the inputs and outputs of the part.
   Graph host;
   std::vector<Part> parts;  // by group
 };
@@ -43,13 +44,13 @@ enum class Unread : std::uint8_t { kDropped, kOutput };
 // The nodes, which ascend, as a graph with the name and stage of the source.
 [[nodiscard]] Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread);
 
-// The part of the group of this number. Throws InvalidGraph if one of the nodes, which ascend, reads or assigns
-// variables.
+// The part of the group of this number. Throws InvalidGraph if one of the nodes, which ascend, reads or
+// assigns variables.
 [[nodiscard]] Part group_part(const Graph& graph, std::span<const NodeId> nodes, std::uint32_t number);
 
-// Splits the graph into its groups: node n is in group `groups.of[n]`. The names of the groups are numbered from
-// `first` on. Throws InvalidGraph, which names the nodes, if two groups read results of each other, or if a group
-// reads or assigns variables.
+// Splits the graph into its groups: node n is in group `groups.of[n]`. The names of the groups are numbered
+// from `first` on. Throws InvalidGraph, which names the nodes, if two groups read results of each other, or
+// if a group reads or assigns variables.
 [[nodiscard]] Split split(const Graph& graph, const Groups& groups, std::uint32_t first = 0);
 
 }  // namespace tosaic::partition

@@ -9,8 +9,8 @@
 
 namespace tosaic::passes {
 
-// The zero point with which the integers of a value are bytes: 0 if they fit i8, -128 if they fit u8. Returns nothing
-// for other integers, unless they are constants or were just cast from bytes.
+// The zero point with which the integers of a value are bytes: 0 if they fit i8, -128 if they fit u8. Returns
+// nothing for other integers, unless they are constants or were just cast from bytes.
 [[nodiscard]] inline std::optional<std::int64_t> byte_zero_point(const Graph& graph, ValueId value) {
   constexpr std::int64_t kLow = -128, kHigh = 127;
   if (const Node* cast = produced_by(graph, value, Op::kCast)) {

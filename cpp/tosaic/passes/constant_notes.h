@@ -16,7 +16,8 @@ struct ConstantNote {
   std::string message;
 };
 
-// The notes on a graph at stage tosa, in its order. `source` is the graph that was lowered, whose names they have.
+// The notes on a graph at stage tosa, in its order. `source` is the graph that was lowered, whose names they
+// have.
 [[nodiscard]] std::vector<ConstantNote> constant_notes(const Graph& graph, const Graph& source,
                                                        const target::TargetSpec& target);
 

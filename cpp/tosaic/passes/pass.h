@@ -89,7 +89,7 @@ struct Pass {
   StageSet takes;              // a pipeline does not run the pass on a graph at another stage
   std::optional<Stage> makes;  // the stage of the changed graph; without one, the stage of the graph it took
   Function run;
-  bool always = false;  // it changes every graph that it takes, so behind it no graph is at the old stage
+  bool always = false;  // it changes every graph that it takes, so after it no graph is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
   std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets `needs` for them
 
@@ -109,8 +109,8 @@ struct Pass {
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
 // Makes floats of f16 and bf16 between dequantize and quantize nodes f32, with casts at the other readers.
-// Returns nothing if the graph quantizes or dequantizes no such float, or if the target has profile FP: it then
-// computes with them as torch does.
+// Returns nothing if the graph quantizes or dequantizes no such float, or if the target has profile FP: it
+// then computes with them as torch does.
 [[nodiscard]] std::optional<Graph> widen_halves(const Graph& graph, const PassOptions& options);
 // Moves quantization from quantize and dequantize nodes to qparams on values; stage exported -> quantized.
 // Returns nothing if the graph has no such node.
@@ -135,14 +135,14 @@ struct Pass {
 // Folds a batch_norm with constant statistics into the conv or linear in front of it. The new weights are
 // computed in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
-// Replaces norms, softmaxes and activations that are spelled out in f32 by composite operators. Takes graphs at
-// stages exported and quantized.
+// Replaces norms, softmaxes and activations that are spelled out in f32 by composite operators. Takes graphs
+// at stages exported and quantized.
 [[nodiscard]] std::optional<Graph> fuse_composites(const Graph& graph);
 // Makes the large negative numbers of attention masks over quantized scores so small that integers can add
 // them. Takes graphs at stage exported.
 [[nodiscard]] std::optional<Graph> bound_masks(const Graph& graph);
-// Replaces numbers far beyond those that matter to their readers by the nearest number that matters, so that the
-// operands of an operator share a unit that has bits for each of them. Takes graphs at stage exported.
+// Replaces numbers far beyond those that matter to their readers by the nearest number that matters, so that
+// the operands of an operator share a unit that has bits for each of them. Takes graphs at stage exported.
 [[nodiscard]] std::optional<Graph> bound_numbers(const Graph& graph);
 // Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
@@ -154,8 +154,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options = {});
 // Replaces canonical operators over values with dim orders by TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
-// Stores each constant once, and those that were folded from narrower ones, such as dequantized weights, as the
-// narrower ones, if the target can compute them from these. Takes graphs at stage tosa.
+// Stores each constant once, and those that were folded from narrower ones, such as dequantized weights, as
+// the narrower ones, if the target can compute them from these. Takes graphs at stage tosa.
 [[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});

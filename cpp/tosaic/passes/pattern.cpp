@@ -71,7 +71,7 @@ bool bind_number(Match& found, std::size_t slot, double number) {
   return true;
 }
 
-// Binds the axes of a reduction, or returns false if they differ from those of another one.
+// Binds the axes of a reduction, or returns false if they differ from the axes of another one.
 bool bind_axes(Match& found, const Dims& axes) {
   if (found.axes && *found.axes != axes) return false;
   found.axes = axes;

@@ -5,9 +5,10 @@
 //   if (const std::optional<Match> found = match(graph, silu, result)) ..  found->values[0] is x
 //
 // A pattern is a function from a value to all ways to read it as the expression. A slot that occurs twice
-// stands for one value. The nodes of a match must compute f32. Their results, except the last one, must have no
-// reader outside of the match, so that a pass may replace the nodes by one node. A value with fewer elements than
-// the match has, such as the length of each row, may have other readers: a pass that retains it computes little twice.
+// stands for one value. The nodes of a match must compute f32. Their results, except the last one, must have
+// no reader outside of the match, so that a pass may replace the nodes by one node. A value with fewer
+// elements than the match has, such as the length of each row, may have other readers: a pass that retains it
+// computes little twice.
 #pragma once
 
 #include <array>

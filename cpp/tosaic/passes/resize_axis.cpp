@@ -45,7 +45,7 @@ std::optional<ResizeAxis> bilinear_axis(std::int64_t in, std::int64_t out, bool 
     return completed({out - 1, in - 1, 0}, in, out);
   }
   if (scale != 0.0 && scale * static_cast<double>(in) != static_cast<double>(out)) return std::nullopt;
-  return completed({2 * out, 2 * in, in - out}, in, out);  // positions are those of the centres of pixels
+  return completed({2 * out, 2 * in, in - out}, in, out);  // a position is the centre of a pixel
 }
 
 }  // namespace

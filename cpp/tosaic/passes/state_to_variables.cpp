@@ -6,7 +6,7 @@
 //   %y = tosa.add(%h, %x)          ->   %y = tosa.add(%h, %x)
 //   return %y mutates=%h                tosa.variable_write(%y) {name="h"}
 //
-// A variable is read once, before all other nodes, and written once, behind them, so its value is that of the
+// A variable is read once, before all other nodes, and written once, after them, so its value is that of the
 // state. State of a dtype that variables cannot have stays an input and an output. A state without an initial
 // value begins at zero.
 

@@ -176,8 +176,8 @@ class Run {
   // From here on, constants are not views of memory that others own, but copies of it, made later.
   void own_constants_later() { graph_ = tosaic::own_constants_later(graph_); }
 
-  // Computes the constants, so that the graphs do not depend on memory of others. `source` is the graph that was
-  // lowered: its views are verified, since passes and copies have read them.
+  // Computes the constants, so that the graphs do not depend on memory of others. `source` is the graph that
+  // was lowered: its views are verified, since passes and copies have read them.
   void compute_constants(const Graph& source, std::span<const std::shared_ptr<const Graph>> stages,
                          const Places& places) {
     std::vector<std::shared_ptr<const Graph>> others(stages.begin(), stages.end());

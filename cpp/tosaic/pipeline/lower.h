@@ -31,7 +31,8 @@ struct LowerOptions {
   target::IntegerSemantics semantics = target::tosa_semantics();
   std::uint32_t threads = 1;  // that compute constants
   bool verify_each = true;    // verify the graph before the first pass, and each graph that a pass changed
-  // If set, called with the lowered graph before its constants are computed: they are computed in these places.
+  // If set, called with the lowered graph before its constants are computed: they are computed in these
+  // places.
   std::function<Places(const std::shared_ptr<const Graph>& tosa)> places = {};
   // Called with each graph that a pass changed.
   std::function<void(const Step& step, const Graph& graph)> on_change = {};
@@ -72,7 +73,8 @@ struct Trial {
   std::shared_ptr<const Graph> tosa;  // as Lowered::tosa, null if there are problems
 };
 
-// The constants of the graph that it returns are computed by their first reader, possibly from the source's memory.
+// The constants of the graph that it returns are computed by their first reader, possibly from the source's
+// memory.
 [[nodiscard]] Trial try_to_lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                                  const LowerOptions& options = {});
 
@@ -81,8 +83,8 @@ struct Trial {
 // exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
-// The graph after the sections before layout: its operators are those for which dim orders are planned. Throws what
-// lower() throws until then.
+// The graph after the sections before layout: its operators are those for which dim orders are planned.
+// Throws what lower() throws until then.
 [[nodiscard]] std::shared_ptr<const Graph> before_layout(const std::shared_ptr<const Graph>& graph,
                                                          const Pipeline& pipeline,
                                                          const LowerOptions& options = {});

@@ -54,7 +54,7 @@ bool does_work_of(const passes::Pass& pass, std::string_view name) {
   return pass.name == name || std::ranges::find(pass.serves_as, name) != pass.serves_as.end();
 }
 
-// The stages that graphs may have behind a pass, given those that they may have before it.
+// The stages that graphs may have after a pass, given those that they may have before it.
 passes::StageSet stages_after(const passes::Pass& pass, const passes::StageSet& before) {
   passes::StageSet after;
   for (const Stage stage : passes::stages_of(before)) {

@@ -47,7 +47,7 @@ class Pipeline {
   [[nodiscard]] const target::TargetSpec& target() const { return target_; }
   [[nodiscard]] std::span<const Step> steps() const { return steps_; }
 
-  // Adds the pass behind all passes of its section. Throws InvalidGraph if the section has a pass of this
+  // Adds the pass after all passes of its section. Throws InvalidGraph if the section has a pass of this
   // name.
   void append(Section section, passes::Pass pass);
 
@@ -84,7 +84,7 @@ void require_stage_taken(const passes::Pass& pass, Stage stage);
 // whose work no pass of the pipeline does.
 [[nodiscard]] std::vector<std::string> absent_passes(const Pipeline& pipeline, Section section);
 
-// The passes that `lower` runs for a target: those of section quantize only if it has profile INT.
+// The passes that `lower` runs for a target: section quantize only if it has profile INT.
 [[nodiscard]] Pipeline default_pipeline(const target::TargetSpec& target);
 
 }  // namespace tosaic::pipeline

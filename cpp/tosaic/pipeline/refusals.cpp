@@ -157,8 +157,8 @@ std::vector<ErrorParts> float_outputs(const Graph& graph) {
   return found;
 }
 
-// The operators that compute with floats; if there are none, the outputs of floats that are not computed; if there
-// are none, the inputs and outputs of floats.
+// The operators that compute with floats; if there are none, the outputs of floats that are not computed; if
+// there are none, the inputs and outputs of floats.
 std::vector<ErrorParts> float_parts(const Graph& graph) {
   std::vector<ErrorParts> found = float_operators(graph);
   if (found.empty()) found = float_outputs(graph);
@@ -175,8 +175,8 @@ std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::Tar
   return float_parts(with_integer_boundary ? *with_integer_boundary : lowered.graph);
 }
 
-// The target `base`, with profile FP and with the extensions that the program's float dtypes and control flow need, such
-// as TOSA-1.0+FP+bf16.
+// The target `base`, with profile FP and with the extensions that the program's float dtypes and control flow
+// need, such as TOSA-1.0+FP+bf16.
 std::string float_target(const Graph& graph, target::TargetSpec base = {}) {
   target::TargetSpec out = std::move(base);
   out.features |= target::bit(target::Profile::kFp);
@@ -190,7 +190,8 @@ std::string float_target(const Graph& graph, target::TargetSpec base = {}) {
   return to_string(out);
 }
 
-// The reason of a program that quantizes activations with parameters of each run: they are computed from floats.
+// The reason of a program that quantizes activations with parameters of each run: they are computed from
+// floats.
 std::optional<ErrorParts> dynamic_quantization(const Graph& graph) {
   for (const Node& node : graph.nodes())
     for (const OriginRef& leaf : leaves(node.origin))

@@ -36,7 +36,8 @@ constexpr std::array<Byte, 256> kBytes = [] {
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);
   const std::uint64_t quote = bytes ^ (each * '"'), escape = bytes ^ (each * '\\');
-  // Subtracting sets the upper bit of a byte that is too small; a byte that borrows is behind one that is, too.
+  // Subtracting sets the upper bit of a byte that is too small; a byte that borrows is after one that is,
+  // too.
   return ((bytes | (bytes - each * 0x20) | (quote - each) | (escape - each)) & (each * 0x80)) == 0;
 }
 
@@ -70,8 +71,8 @@ constexpr std::array<Byte, 256> kBytes = [] {
   return error == std::errc() && stop == at + 4 ? std::optional(value) : std::nullopt;
 }
 
-// The character of an escape at `at`, just behind its "\u", with its second half if it is written in two; moves
-// behind it. Returns nothing for a lone half and for wrong digits.
+// The character of an escape at `at`, just after its "\u", with its second half if it is written in two;
+// moves after it. Returns nothing for a lone half and for wrong digits.
 [[nodiscard]] std::optional<unsigned> read_unicode(const char*& at, const char* end) {
   const std::optional<unsigned> first = hexadecimal(at, end);
   if (!first) return std::nullopt;

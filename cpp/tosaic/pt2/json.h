@@ -1,13 +1,15 @@
 // json: reads JSON of which nothing is trusted.
 //
-//   {"sizes": [{"as_int": 3}]}   ->   object(1) string object... : all values in one vector, in the order of the text
+//   {"sizes": [{"as_int": 3}]}   ->   object(1) string object... : all values in one vector, in the order of
+//                                     the text
 //
-// A value with members stores where the values after it begin, so that unread members are skipped in one step. A
-// string is a part of the text: its escapes are checked at once, and decoded when somebody reads the string. If the
-// text is that of a mapped file, somebody may write it meanwhile: then strings have other characters, and nothing
-// outside of the text is read. The reader does not recurse, and refuses text that is nested deeper than `kDeepestJson`, so that recursive functions
-// may walk what it has read. It reads RFC 8259 strictly: UTF-8, no NaN, no lone surrogates. If a key occurs twice in
-// an object, the last one counts, as in Python.
+// A value with members stores where the values after it begin, so that unread members are skipped in one
+// step. A string is a part of the text: its escapes are checked at once, and decoded when somebody reads the
+// string. If the text is that of a mapped file, somebody may write it meanwhile: then strings have other
+// characters, and nothing outside of the text is read. The reader does not recurse, and refuses text that is
+// nested deeper than `kDeepestJson`, so that recursive functions may walk what it has read. It reads RFC 8259
+// strictly: UTF-8, no NaN, no lone surrogates. If a key occurs twice in an object, the last one counts, as in
+// Python.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +78,8 @@ class Json {
 
 class JsonDocument {
  public:
-  // Reads a text, which must live as long as the document. Throws InvalidGraph, which names the text by `what`
-  // and has the place.
+  // Reads a text, which must live as long as the document. Throws InvalidGraph, which names the text by
+  // `what` and has the place.
   JsonDocument(std::string_view text, const std::string& what);
 
   [[nodiscard]] Json root() const { return Json(entries_.data()); }

@@ -1,6 +1,7 @@
 // module_stacks: the modules around a node.
 //
-//   "L__self__,,Net;L__self___conv,conv,torch.nn.Conv2d"   ->   (L__self__, "", Net), (L__self___conv, conv, ...)
+//   "L__self__,,Net;L__self___conv,conv,torch.nn.Conv2d"  ->  (L__self__, "", Net), (L__self___conv, conv,
+//                                                             ..)
 #pragma once
 
 #include <string_view>
@@ -11,14 +12,14 @@
 
 namespace tosaic::pt2 {
 
-// Reads the text of each stack and of each module once: the nodes of a module have the same stack, and its stack
-// begins with that of the module around it.
+// Reads the text of each stack and of each module once: the nodes of a module have the same stack, and its
+// stack begins with that of the module around it.
 class ModuleStacks {
  public:
   explicit ModuleStacks(ProgramNodes& program) : program_(program) {}
 
-  // Reads the text of a module stack, and returns the position of the stack in the program. Throws WrongJson if the
-  // text is no module stack.
+  // Reads the text of a module stack, and returns the position of the stack in the program. Throws WrongJson
+  // if the text is no module stack.
   [[nodiscard]] std::uint32_t read(std::string_view recorded);
 
  private:

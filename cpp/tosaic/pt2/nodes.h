@@ -3,8 +3,8 @@
 //   {"target": "torch.ops.aten.relu.default", "inputs": [{"arg": {"as_tensor": {"name": "x"}}}], ...}
 //     ->   Node{kCall, "relu", "aten.relu.default", args [NodeRef 0], recorded TensorRef 1}
 //
-// A call with several results is one entry of the file, with the names of all results. As in torch, it becomes a
-// node and a node `kGetItem` for each result.
+// A call with several results is one entry of the file, with the names of all results. As in torch, it
+// becomes a node and a node `kGetItem` for each result.
 #pragma once
 
 #include <complex>
@@ -112,8 +112,8 @@ using ParameterNames = std::function<std::vector<std::string>(std::string_view t
 
 // Reads a graph and the graphs nested in it: placeholders, calls and the output.
 //
-// `constant_names` has a name for each input that is a constant. Throws InvalidGraph if the graph is damaged, and
-// UnsupportedOp for what only torch reads; the message names the entry of the graph.
+// `constant_names` has a name for each input that is a constant. Throws InvalidGraph if the graph is damaged,
+// and UnsupportedOp for what only torch reads; the message names the entry of the graph.
 [[nodiscard]] ProgramNodes read_nodes(Json graph, std::span<const std::string> constant_names,
                                       const ParameterNames& parameter_names);
 

@@ -44,14 +44,14 @@ class WeightList {
 // Makes constants over the mapped file, without a copy. Tied tensors share one constant.
 class WeightViews {
  public:
-  // The file stays mapped as long as `owner`. `changed` returns a message if the file was written since it was
-  // opened, else "".
+  // The file stays mapped as long as `owner`. `changed` returns a message if the file was written since it
+  // was opened, else "".
   WeightViews(std::shared_ptr<const void> owner, std::function<std::string()> changed)
       : owner_(std::move(owner)), changed_(std::move(changed)) {}
 
   // The constant of a tensor in a storage. Returns nothing for one that has to be copied or refused: empty,
-  // symbolic, sparse, complex, not on the CPU, not dense in row-major order, not aligned, or not inside of the
-  // storage.
+  // symbolic, sparse, complex, not on the CPU, not dense in row-major order, not aligned, or not inside of
+  // the storage.
   [[nodiscard]] ConstantRef view(std::string_view name, ConstantKind kind, const TensorMeta& meta,
                                  std::span<const std::byte> storage);
 

@@ -1,12 +1,12 @@
 // zip_index: the entries of a .pt2 file, which is a zip archive.
 //
-//   model/models/model.json        entries, each behind a header of its own
+//   model/models/model.json        entries, each after a header of its own
 //   model/data/weights/weight_0
 //   the directory                  for each entry: its name, its sizes, and the offset of its header
 //   the end record                 the offset and the size of the directory
 //
-// Nothing of the file is trusted: an entry lies inside the file, has a plain path, and occurs once. The folder
-// that torch puts around all entries is left out of their names.
+// Nothing of the file is trusted: an entry lies inside the file, has a plain path, and occurs once. The
+// folder that torch puts around all entries is left out of their names.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 //
 //   File
 //     methods    "forward": values, and instructions that compute values from values
-//     segments   pieces of bytes behind the program: constants, payloads of delegates, initial states
+//     segments   pieces of bytes after the program: constants, payloads of delegates, initial states
 //
 // The structure is that of the file, so that read() and write() are inverse. All fields that are indices are
 // valid in a File that read() returned, and the elements of every tensor with data are there (elements_of).
@@ -181,7 +181,7 @@ struct NamedData {
 };
 
 struct Segment {
-  std::uint64_t offset = 0;  // behind the first segment's place; write() chooses its own
+  std::uint64_t offset = 0;  // after the first segment's place; write() chooses its own
   Storage bytes;
 };
 

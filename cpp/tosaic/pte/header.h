@@ -1,6 +1,6 @@
 // header: the extended header of a file with segments, between the first 8 bytes and the rest of the program.
 //
-//   "eh00"   u32 its length   u64 bytes of the program   u64 place of the segments   u64 bytes of the segments
+//   "eh00"  u32 its length  u64 bytes of the program  u64 place of the segments  u64 bytes of the segments
 //
 // All numbers are little-endian. Bytes of the program count from the beginning of the file, with this header.
 #pragma once

@@ -2,9 +2,9 @@
 //
 //   program (flatbuffer with the extended header)   padding   segment 0   padding   segment 1   ...
 //
-// Without a byte of segments there is no extended header. Segments are aligned to 128 bytes, as ExecuTorch aligns them, and payloads inside the program to 16. The
-// places that the segments of the File had before are not used. read(write(file)) equals `file` otherwise,
-// and the same File is always written as the same bytes.
+// Without a byte of segments there is no extended header. Segments are aligned to 128 bytes, as ExecuTorch
+// aligns them, and payloads inside the program to 16. The places that the segments of the File had before are
+// not used. read(write(file)) equals `file` otherwise, and the same File is always written as the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,8 @@ struct Head {
   std::vector<std::size_t> places;
 };
 
-// The head of a file whose segments have these sizes; those of `file` are not read. Throws as lay_out().
+// The head of a file whose segments have these sizes; the segments of `file` are not read. Throws as
+// lay_out().
 [[nodiscard]] Head head_of(const File& file, std::span<const std::size_t> sizes);
 
 }  // namespace tosaic::pte

@@ -4,12 +4,13 @@
 //   %pool.sums = ..                loc("pool")         conv2d: call, reads x and w
 //   %pool = mul(%pool.sums, ..)    loc("pool")         pool: call of two nodes, reads conv2d
 //
-// Nodes that follow each other and have the same first FX node in their origins are one call, since import makes
-// one or several nodes of a call. A node without an origin is a call of its own. If nodes of several calls were
-// merged (a batch norm was folded into a convolution), the call has the first name, and the others are aliases.
+// Nodes that follow each other and have the same first FX node in their origins are one call, since import
+// makes one or several nodes of a call. A node without an origin is a call of its own. If nodes of several
+// calls were merged (a batch norm was folded into a convolution), the call has the first name, and the others
+// are aliases.
 //
-// A call several of whose results are read computes a tuple: it has no value, and each result that is read is a
-// call of its own, as torch's getitem is.
+// A call several of whose results are read computes a tuple: it has no value, and each result that is read is
+// a call of its own, as torch's getitem is.
 #pragma once
 
 #include <map>
@@ -33,8 +34,8 @@ struct GraphCalls {
 [[nodiscard]] GraphCalls graph_calls(const Graph& graph,
                                      const std::map<std::string, std::string>& module_types = {});
 
-// The operand of a call that is read where: operand `operand` of the call's node number `node`. These places are
-// the same in every graph that was imported from the same calls, whatever the names of constants are.
+// The operand of a call that is read where: operand `operand` of the call's node number `node`. These places
+// are the same in every graph that was imported from the same calls, whatever the names of constants are.
 struct ReadPlace {
   std::uint32_t node = 0;
   std::uint32_t operand = 0;

@@ -1,9 +1,9 @@
 // integer_semantics: how a backend computes with integers, as data.
 //
-// Several integer forms of an operator are within one unit of torch's q/dq graph. TOSA leaves the choice to the
-// compiler, and lower-to-integer chooses the most precise form. A backend with kernels of its own has made the
-// choice: its library rounds in one way. IntegerSemantics says in which. A claimant other than TOSA sets it
-// (PassOptions::semantics), and the lowered graph then computes the same integers as the backend.
+// Several integer forms of an operator are within one unit of torch's q/dq graph. TOSA leaves the choice to
+// the compiler, and lower-to-integer chooses the most precise form. A backend with kernels of its own has
+// made the choice: its library rounds in one way. IntegerSemantics says in which. A claimant other than TOSA
+// sets it (PassOptions::semantics), and the lowered graph then computes the same integers as the backend.
 //
 // The functions that lower-to-integer builds for a choice are in passes/lower_to_integer/backend_forms.h.
 #pragma once
@@ -24,7 +24,7 @@ enum class SumForm : std::uint8_t {
 // mul of an operand of 8 bits by a quantized constant.
 enum class ProductForm : std::uint8_t {
   kFactorInScale,  // a constant of one sign only changes the scale
-  kIntegers,       // the integers are multiplied, as those of two variables
+  kIntegers,       // the integers are multiplied, as for two variables
 };
 // avg_pool, and mean over an image, with the same qparams for operand and result.
 enum class AverageForm : std::uint8_t {

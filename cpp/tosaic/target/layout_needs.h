@@ -1,8 +1,8 @@
 // layout_needs: which dim orders the operators of a target take, as data.
 //
 // A canonical operator means the same in every dim order: layout/options.h knows how the order of a result
-// follows from those of the operands. A target implements an operator in some of these orders only, and can
-// transpose values of some dtypes only. LayoutNeeds says which. `tosa_layout_needs` is TOSA's table. A
+// follows from the orders of the operands. A target implements an operator in some of these orders only, and
+// can transpose values of some dtypes only. LayoutNeeds says which. `tosa_layout_needs` is TOSA's table. A
 // claimant other than TOSA passes its own table (PassOptions::layout_needs).
 #pragma once
 

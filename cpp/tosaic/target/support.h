@@ -1,6 +1,6 @@
 // support: checks whether a target can run a graph at stage tosa.
 //
-// The rules are those of TOSA 1.0: the combinations of dtypes that an operator has in each profile and
+// The rules of TOSA 1.0: the combinations of dtypes that an operator has in each profile and
 // extension, ranks, level limits, the ERROR_IF conditions of operators, and constant operands for which an
 // operator is undefined. Violations are returned as data, in the order of the graph.
 #pragma once

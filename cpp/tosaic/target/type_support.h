@@ -47,7 +47,7 @@ struct TypeMode {
 // The features that a constant or an input of the dtype needs; null if TOSA has no such dtype.
 [[nodiscard]] const Need* constant_need(DType dtype);
 
-// "i8, i8, i32 -> i32", followed by " (accumulator i32)" if `dtypes` has an entry behind the result.
+// "i8, i8, i32 -> i32", followed by " (accumulator i32)" if `dtypes` has an entry after the result.
 [[nodiscard]] std::string to_string(std::span<const DType> dtypes, std::size_t operand_count);
 
 }  // namespace tosaic::target

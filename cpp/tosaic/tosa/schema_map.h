@@ -1,6 +1,6 @@
 // schema_map: the names and numbers of operators and dtypes in the file format, and how it packs elements.
 //
-// The numbers are those of tosa.fbs. An operator's number is found by its name (tosa.avg_pool2d is
+// The numbers come from tosa.fbs. An operator's number is found by its name (tosa.avg_pool2d is
 // AVG_POOL2D), so there is no second list of operators to maintain.
 #pragma once
 

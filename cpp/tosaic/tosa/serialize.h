@@ -40,7 +40,7 @@ namespace tosaic::tosa {
 
 struct SerializeOptions {
   bool locations = true;  // write the origin of each operator as its location text
-  // If the constants take more bytes than this, they are written behind the flatbuffer, which cannot exceed 2
+  // If the constants take more bytes than this, they are written after the flatbuffer, which cannot exceed 2
   // GiB.
   std::size_t inline_limit = 2'000'000'000;
   // What is newer than TOSA 1.0. The file has the least version that has everything in the graph.
@@ -49,23 +49,24 @@ struct SerializeOptions {
 
 // A file as a list of pieces in order. Large constants are not copied into it: their pieces refer to the
 // memory of the graph. So each constant is copied only once, by copy() to the memory where the file is
-// needed, or by a caller that writes the pieces to a file. Deferred constants (ir/recipe.h) are not even copied
-// if they are computed in their places in that memory.
+// needed, or by a caller that writes the pieces to a file. Deferred constants (ir/recipe.h) are not even
+// copied if they are computed in their places in that memory.
 class FileImage {
  public:
   using Owner = std::shared_ptr<const void>;
 
   // Appends `bytes`; `owner` owns them.
   void add(std::span<const std::byte> bytes, Owner owner);
-  // Appends the elements of a constant. If they are deferred, they are computed when somebody reads the pieces.
+  // Appends the elements of a constant. If they are deferred, they are computed when somebody reads the
+  // pieces.
   void add(const ConstantRef& constant);
   [[nodiscard]] std::size_t size() const { return size_; }
   // They live as long as the image.
   [[nodiscard]] std::vector<std::span<const std::byte>> pieces() const;
   // The places of the deferred constants in a file that is to be written to the `size()` bytes at `to`.
   [[nodiscard]] Places places(std::byte* to, const Owner& owner) const;
-  // Writes the file to the `size()` bytes at `to`, without the constants that are there already. The threads of
-  // `team` share the work; null: this thread alone.
+  // Writes the file to the `size()` bytes at `to`, without the constants that are there already. The threads
+  // of `team` share the work; null: this thread alone.
   void copy(std::byte* to, Team* team = nullptr) const;
 
  private:

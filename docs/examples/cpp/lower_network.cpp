@@ -35,12 +35,12 @@ using SharedGraph = std::shared_ptr<const tosaic::Graph>;
 
 // ---- an operator of your own: a description, and a kernel ----
 
-// The description is a node `opaque` of the graph. tosaic cannot infer the type of the result, so the node has
-// it. `target` finds the kernel of the node. `domain` and `name` are those of the CUSTOM that the node becomes
-// in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a tensor is not
-// in row-major order. It is the call in Python's form, swish(operand 0, 1.5), so that Python runs the file with
-// a description of swish. With layout kAny the operator computes each element by itself, so it takes its
-// tensors in any dim order.
+// The description is a node `opaque` of the graph. tosaic cannot infer the type of the result, so the node
+// has it. `target` finds the kernel of the node. `domain` and `name` are those of the CUSTOM that the node
+// becomes in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a
+// tensor is not in row-major order. It is the call in Python's form, swish(operand 0, 1.5), so that Python
+// runs the file with a description of swish. With layout kAny the operator computes each element by itself,
+// so it takes its tensors in any dim order.
 tosaic::ValueId add_swish(tosaic::Graph& graph, tosaic::ValueId x) {
   tosaic::OpaqueAttrs attrs;
   attrs.target = "my_library.swish";

@@ -135,7 +135,7 @@ def note_crowded_addends(
     elements_of : callable
         Returns the elements of a constant; None for other operands.
     chosen : mapping of Slot to QParams
-        Those of the addends and sums.
+        The qparams of the addends and sums.
     """
     results = {slot.node: slot for slot in plan if isinstance(slot, Output)}
     reads = {slot.producer: slot for slot in plan if isinstance(slot, Edge)}
@@ -169,7 +169,7 @@ def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_su
 
 
 def note_crowded_sums(plan: Plan, elements_of: Callable[[str], Any]) -> None:
-    """Warns of constant addends that leave no bits to channels if ranges are those of all numbers.
+    """Warns of constant addends that leave no bits to channels if ranges cover all numbers.
 
     Torchao's observers choose such ranges for addends and sums, even where readers do not tell numbers apart.
     """

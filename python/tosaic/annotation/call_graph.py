@@ -103,7 +103,7 @@ class GraphPort:
     Attributes
     ----------
     path : str
-        The name by which rules may choose it besides its position: ``x``, ``batch['x']``, ``out[1]``.
+        The name by which rules may choose it, in addition to its position: ``x``, ``batch['x']``, ``out[1]``.
     node : str, optional
         The placeholder of an input, or the node that an output returns. None: no node (an output that is a
         number or None).

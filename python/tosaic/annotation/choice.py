@@ -77,7 +77,7 @@ def choose_observers(plan: Plan, *, exact: Collection[Slot] = ()) -> dict[Slot, 
     """Returns the observer of each tensor that is observed.
 
     `ByUse` becomes the observer of the use. Results that only a function reads are observed for the error
-    behind it. Whole numbers, such as the results of a `round`, get `WholeNumbers`: with scale 1 if they
+    of its result. Whole numbers, such as the results of a `round`, get `WholeNumbers`: with scale 1 if they
     follow from integers of 32 or 64 bits, such as lengths, since calls may have larger ones than samples.
     Inputs of the program keep the range of all samples: more of a program's inputs lie beyond that range than
     of a few samples, and no later operator can recover what clipping removes. A spec without an observer gets

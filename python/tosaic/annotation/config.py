@@ -46,7 +46,8 @@ class Precision:
     activation : Observed
         Spec of tensors that calls compute. An `observer` replaces the default ones (`ByUse`): for inputs of
         the program, the range of all samples; for other tensors, an exact histogram with a search for the
-        range of least error, and where only an elementwise function reads a tensor, of least error behind it.
+        range of least error, and where only an elementwise function reads a tensor, of least error of the
+        function's result.
     weight : Observed
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
         channels; contractions without such an axis have one scale. With a group size, each group of input
@@ -55,7 +56,8 @@ class Precision:
         65 integers and for groups, else `MinMax`.
     bias : {"derived", "float"}
         ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec;
-        lowering rounds the bias to the unit of the sums. Biases beside weights with groups are always float.
+        lowering rounds the bias to the unit of the sums. Biases of contractions whose weights have groups are
+        always float.
     fixed_ranges : bool
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
@@ -66,7 +68,7 @@ class Precision:
         The result of a contraction is not rounded to 8 bits where only a function such as GELU or SiLU reads
         it: rounding before and after the function makes twice the error. Lowering computes the function from
         16 bits, with a table and interpolation, which is some 15 operators of TOSA instead of one. None:
-        behind convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a third more
+        after convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a third more
         operators); an EfficientNet would have three times as many operators, and gain 0.05 dB.
     """
 
@@ -192,7 +194,7 @@ class QConfig:
         bias : {"derived", "float"}
             See `Precision`.
         observer : {"minmax", "moving_average", "percentile", "mse", "entropy"} or Observer, optional
-            From what the range of each activation follows, those of inputs included. An object of
+            From what the range of each activation follows, ranges of inputs included. An object of
             `tosaic.annotation` has options, such as ``Percentile(99.9)``. None: `tosaic.annotation.ByUse`.
         weight_observer : {"minmax", "mse"} or Observer, optional
             The same for weights. None: see `Precision`.
@@ -226,7 +228,7 @@ class QConfig:
         weight_observer: WeightObserverName | Observer | None = None,
         every_operator: bool = False,
     ) -> QConfig:
-        """Activations uint8, affine; weights as those of `int8`, whose parameters this has."""
+        """Activations uint8, affine; weights as in `int8`, which has the same parameters."""
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
         return QConfig._of(Precision(_observed(_UINT8, observer), weight, bias), every_operator)
 
@@ -240,9 +242,9 @@ class QConfig:
         weight_observer: WeightObserverName | Observer | None = None,
         every_operator: bool = False,
     ) -> QConfig:
-        """Activations int16, symmetric; weights and observers as those of `int8`.
+        """Activations int16, symmetric; weights and observers as in `int8`.
 
-        Biases stay float, since those of TOSA have 48 bits.
+        Biases stay float, since TOSA's have 48 bits.
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
         return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"), every_operator)

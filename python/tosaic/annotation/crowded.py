@@ -27,7 +27,7 @@ HIDING_REMEDY = "If those only hide elements, make them about ten times the larg
 """What helps, for messages that name the numbers first and then the largest ones."""
 
 _EACH = 4  # numbers for each integer: fewer are truth values or counts
-_LEAST_RATIO = 100.0  # of the squares of numbers to those of their errors: 20 dB
+_LEAST_RATIO = 100.0  # of the squares of numbers to the squares of their errors: 20 dB
 
 
 @dataclass(frozen=True)

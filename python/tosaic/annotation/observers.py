@@ -44,7 +44,7 @@ _F32_LEAST = 2.0**-149
 
 
 class Observer:
-    """What all observers that are data have in common. Its subclasses are those of this module.
+    """What all observers that are data have in common. This module has its subclasses.
 
     Attributes
     ----------
@@ -313,7 +313,7 @@ class WholeNumbers(Observer):
         ----------
         samples : ObservedRange
         **options
-            Those of ``_core.range_qparams``.
+            The options of ``_core.range_qparams``.
 
         Returns
         -------
@@ -337,7 +337,7 @@ class WholeNumbers(Observer):
         ----------
         samples : ObservedRange
         **options
-            Those of ``_core.range_qparams``.
+            The options of ``_core.range_qparams``.
         """
         if not samples.finite:
             return ""

@@ -95,7 +95,7 @@ class RuleRecord:
     matches : int, optional
         The number of places that a rule matched; None for quantizers.
     notes : tuple of str
-        What the rule did besides.
+        What the rule did in addition.
     """
 
     name: str

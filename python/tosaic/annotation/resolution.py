@@ -94,13 +94,13 @@ class FloatTensor:
 class NarrowOperand:
     """Numbers that use few of the integers of a result.
 
-    They are those of an operand of a join, such as a concatenation, or those that an operator brings together
-    with far larger ones, such as a selection between data and -300.
+    They belong to an operand of a join, such as a concatenation, or are numbers that an operator brings
+    together with far larger ones, such as a selection between data and -300.
 
     Attributes
     ----------
     node, operand : str
-        The operator, and what it reads; no operand, if the numbers may be those of several.
+        The operator, and what it reads; no operand, if the numbers may belong to several.
     integers : int
         How many integers of the result lie between the least and the greatest of the numbers.
     of : int
@@ -189,8 +189,8 @@ class Resolution(Reportable):
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
     narrow : tuple of NarrowOperand
-        Of `tosaic.quantize`: operands of joins, and numbers beside far larger ones, that use fewer than 16 of
-        the integers of a result.
+        Of `tosaic.quantize`: operands of joins, and numbers next to far larger ones, that use fewer than 16
+        of the integers of a result.
     """
 
     slots: tuple[ResolvedSlot, ...]

@@ -154,7 +154,7 @@ class Operator(_Checked):
     op : str
         ``"grid_sampler"`` or ``"aten.grid_sampler.default"``.
     operands, result
-        As those of `Set`.
+        As in `Set`.
     where : Select
         Restricts the rule to nodes that it selects.
     allow_unmatched : bool
@@ -212,7 +212,7 @@ class ExcludeFeeding(_Checked):
     operand : str or int
         As in `Set`.
     until : Select, optional
-        The subgraph ends behind these nodes, which stay annotated.
+        The subgraph ends after these nodes, which stay annotated.
     where : Select
         Restricts the rule to operators that it selects.
     allow_unmatched : bool
@@ -250,7 +250,7 @@ class Clear(_Checked):
 
 @dataclass(frozen=True, repr=False)
 class Share(_Checked):
-    """Slots that get one scale and zero point: those of the first slot.
+    """Slots that get the scale and zero point of the first slot.
 
     The first slot must have a spec, and not a derived one.
 

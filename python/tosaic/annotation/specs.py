@@ -121,7 +121,7 @@ class Observed(Short):
         and `LeastError`.
     group_size : int, optional
         Groups of so many positions have a scale each, for each channel. The `axis` is 0 or 1, and the groups
-        are along the other one of these two axes: those of a weight's input channels.
+        are along the other one of these two axes: groups of a weight's input channels.
     """
 
     dtype: str = "int8"
@@ -172,7 +172,7 @@ class Fixed(Short):
     Attributes
     ----------
     dtype, scheme, dynamic
-        As those of `Observed`.
+        As in `Observed`.
     qmin, qmax : int, optional
         The range of the integers. None becomes the bound of the dtype, if that is an integer dtype.
     scale : float
@@ -209,7 +209,7 @@ class Fixed(Short):
 
 @dataclass(frozen=True)
 class Shared:
-    """The same qparams as those of another slot.
+    """The same qparams as another slot.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Derived(Short):
-    """A function computes the qparams from those of other slots.
+    """A function computes the qparams from the qparams of other slots.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class Derived(Short):
     function : callable
         Takes the observers of the slots; returns scale and zero point.
     dtype, qmin, qmax, scheme, axis, dynamic
-        As those of `Observed`.
+        As in `Observed`.
     """
 
     slots: tuple[Slot, ...]
@@ -315,7 +315,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     Parameters
     ----------
     name : str
-        ``"Qm.n"``: a sign, m bits before the point and n behind it, so that the scale is 2^-n. ``"Qn"`` means
+        ``"Qm.n"``: a sign, m bits before the point and n after it, so that the scale is 2^-n. ``"Qn"`` means
         ``"Q0.n"``: ``"Q7"`` is int8 with scale 1/128, ``"Q15"`` int16 with scale 1/32768.
     dtype : str, optional
         A dtype with more bits than 1 + m + n. The range stays that of the format.
@@ -374,7 +374,7 @@ def range_of(dtype: str) -> tuple[int, int] | None:
 
 
 def integers_of(spec: Observed | Fixed | Derived) -> tuple[int, int]:
-    """Returns the least and the largest integer of a spec: its own bounds, else those of its dtype."""
+    """Returns the least and the largest integer of a spec: its own bounds, else the bounds of its dtype."""
     least, greatest = range_of(spec.dtype) or (0, 0)
     return (
         least if spec.qmin is None else spec.qmin,

@@ -105,7 +105,7 @@ def lower(
         Version, profiles and extensions. ``"TOSA-1.0+FP"`` by default.
     pipeline : Pipeline, optional
         The passes to run, instead of ``Pipeline.default(target)``. A pipeline has a target; a different
-        `target` beside it is refused.
+        `target` in addition is refused.
     unsupported : {"error", "split"}
         What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
         names all of them. ``"split"`` lowers the parts of the program that the target, or one of the
@@ -469,7 +469,7 @@ def partition(
     ------
     InvalidGraph
         `claimants` is empty, names a claimant twice or one that does not exist, or a rule of a claimant
-        matches nothing; or the program is at a stage behind quantization.
+        matches nothing; or the program is at a stage after quantization.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def is_float(dtype: str) -> bool:
 
 
 def is_float_array(array: Any) -> bool:
-    """True for a numpy array of floats, those of the package ml_dtypes included."""
+    """True for a numpy array of floats, floats of the package ml_dtypes included."""
     return array.dtype.kind == "f" or array.dtype.name in ML_DTYPES.values()
 
 

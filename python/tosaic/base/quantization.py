@@ -1,4 +1,4 @@
-"""Quantization parameters (qparams), and how to find those of the inputs and outputs of a graph."""
+"""Quantization parameters (qparams), and how to find them for the inputs and outputs of a graph."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ class QParams:
 def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
     """Returns the qparams with which a float input is quantized, or an integer input is dequantized.
 
-    The result has the qparams of the input itself or, if it has none, those of the quantize or dequantize
-    nodes that read the input. If a node reads the input through views or other data movement, only per-tensor
-    qparams count. The result is empty if the graph has no qparams for the input.
+    The result has the qparams of the input itself or, if it has none, the qparams of the quantize or
+    dequantize nodes that read the input. If a node reads the input through views or other data movement, only
+    per-tensor qparams count. The result is empty if the graph has no qparams for the input.
     """
     known = port.qparams or port.value.qparams
     if known is not None:

@@ -53,7 +53,7 @@ def require_claimed(file: IO[bytes], size: int, name: str, *, exact: bool = Fals
     name : str
         Of the file or member, for messages.
     exact : bool
-        The file is one that tosaic wrote: of version 1.0 of the format, with nothing behind the elements.
+        The file is one that tosaic wrote: of version 1.0 of the format, with nothing after the elements.
 
     Raises
     ------

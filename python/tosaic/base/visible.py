@@ -9,7 +9,7 @@ r"""Text from files on terminals, in pages and in logs: `visible` makes characte
 
 Names, module paths and source files come from files of strangers. All outputs of tosaic pass here: what the
 commands print, reports (`tosaic.report`), messages of errors, log messages and names of files in messages.
-JSON stays JSON: the escapes are those of JSON strings.
+JSON stays JSON, with the escapes of JSON strings.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes | memoryview) -> int:
 
 
 def write_pieces(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
-    """Writes a whole file from buffers, one behind the other; returns its size."""
+    """Writes a whole file from buffers, one after the other; returns its size."""
     with whole_file(path) as file:
         return append_pieces(file, pieces)
 
@@ -117,7 +117,7 @@ def written(file: IO[bytes]) -> Buffer:
 
 
 def append_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> int:
-    """Writes buffers to a file, one behind the other; returns the number of bytes."""
+    """Writes buffers to a file, one after the other; returns the number of bytes."""
     size = begun = 0
     for part in _parts(pieces):
         size += file.write(part)
@@ -217,7 +217,7 @@ def require_new_folder(path: str | os.PathLike[str]) -> None:
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Makes a folder that gets its name `path` when the block has ended without an error.
 
-    Yields the path of a folder beside it, in which the block writes. After an error, nothing is left of it.
+    Yields the path of a folder next to it, in which the block writes. After an error, nothing is left of it.
     A link to an empty folder stays a link: its folder is filled.
 
     Raises

@@ -42,7 +42,7 @@ __all__ = ["chosen_qparams", "infinite_masks"]
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
-_MOST_SEARCHED = 255  # integers for which a search looks at the error behind a function
+_MOST_SEARCHED = 255  # integers for which a search looks at the error of a function's result
 
 
 def chosen_qparams(
@@ -65,7 +65,7 @@ def chosen_qparams(
         Qparams that were chosen for the same samples and weights, under another plan of the same graph. Those
         of this plan are added.
     held : mapping of Slot to QParams, optional
-        Qparams that do not change: those of weights that an accuracy tool has put on their grids.
+        Qparams that do not change: qparams of weights that an accuracy tool has put on their grids.
     bounds : mapping of int to (float, float), optional
         By position of a group: its range, in the place of what its observer chooses. See
         `tosaic.calibration.relevant`.
@@ -121,7 +121,7 @@ def infinite_masks(
     planned : PlannedProgram
     chosen : mapping of Slot to QParams
     statistics : sequence
-        Those of all samples; none: no mask is known to hide with minus infinity.
+        Statistics of all samples; none: no mask is known to hide with minus infinity.
     """
     found: dict[Slot, float] = {}
     observed = observations(planned)
@@ -359,11 +359,11 @@ class _Choice:
         return _core.ObservedRange(*self._bounds, 1) if self._bounds is not None else histogram.range
 
     def _within_bounds(self, statistic: Any) -> tuple[float, int]:
-        """Returns the scale and zero point of the bounds, or those of a search if these have a lower error.
+        """Returns the scale and zero point of the bounds, or the result of a search if it has a lower error.
 
-        The error is that behind the function that reads the tensor; samples beyond the bounds count as the
-        bounds, since no reader tells them apart. The search, which begins with the range of all samples,
-        finds better ends of the range if the bounds leave most of it.
+        The error is the error of the result of the function that reads the tensor; samples beyond the bounds
+        count as the bounds, since no reader tells them apart. The search, which begins with the range of all
+        samples, finds better ends of the range if the bounds leave most of it.
         """
         of_bounds = _core.range_qparams(self._range(statistic), **self._options)
         _, qmin, qmax = self._storage

@@ -1,7 +1,7 @@
-"""Operands of which no bit is left beside another operand: `where(hidden, -1e9, x)` with 8 bits for both.
+"""Operands of which no bit is left next to another operand: `where(hidden, -1e9, x)` with 8 bits for both.
 
 All operands of a join, a selection or a sum become integers in one unit, that of the result. If one of them
-has numbers far beyond those of another, the unit is larger than all numbers of the other, which become one
+has numbers far beyond another's, the unit is larger than all numbers of the other, which become one
 integer. `tosaic.quantize` ends ranges where readers no longer notice a difference. It cannot if a reader does
 notice one, and other quantizers end none. A lowered program shows the same as a rescale that makes one number
 of all integers.
@@ -99,8 +99,8 @@ def collapsed_operands(graph: _core.Graph, *lowered: _core.Graph) -> list[Collap
     Returns
     -------
     list of CollapsedOperand
-        Constants do not count, since a number may be negligible beside others, nor do tensors that were 0 in
-        all samples.
+        Constants do not count, since a number may be negligible compared with others, nor do tensors that
+        were 0 in all samples.
     """
     nodes = list(all_nodes(graph))
     if graph.stage == "tosa":

@@ -45,11 +45,11 @@ class Draft:
     planned : PlannedProgram
     qparams : dict of Slot to QParams
     statistics : tuple
-        Those of the samples, from which the qparams follow.
+        Statistics of the samples, from which the qparams follow.
     elements : dict of Edge to Constant
         What calls read in the place of weights of the graph.
     narrow : tuple of NarrowOperand
-        Operands of joins, and numbers beside larger ones, that use few of the integers of a result.
+        Operands of joins, and numbers next to larger ones, that use few of the integers of a result.
     bounds : dict of int to (float, float)
         By sharing group: where its range ends, if samples have numbers far beyond those that matter.
     """
@@ -118,7 +118,7 @@ class Drafting:
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
         """Returns the draft of a graph that differs from that of `draft` in biases only.
 
-        The statistics stay those of the samples.
+        The statistics of the samples stay.
         """
         planned = self.plan(graph)
         held = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}

@@ -171,7 +171,7 @@ def _input_grids(
 
 
 def _grid_of(value: _core.Value | None) -> tuple[float, int, int, int] | None:
-    """Returns the grid of the numbers that a contraction reads, if it is known behind moved elements."""
+    """Returns the grid of the numbers that a contraction reads, if it is known through moved elements."""
     while value is not None and value.producer is not None:
         node = value.producer
         if node.op == "dequantize":

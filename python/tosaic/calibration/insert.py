@@ -33,7 +33,7 @@ def with_quantization(
     planned : PlannedProgram
     chosen : mapping of Slot to QParams
     elements : mapping of Edge to Constant, optional
-        What calls read in the place of constants: weights that accuracy tools have changed. Those of slots
+        What calls read in the place of constants: weights that accuracy tools have changed. Weights of slots
         without qparams stay floats.
     infinite : mapping of Slot to float, optional
         For masks: the number up to which what is dequantized was minus infinity, and becomes it again.

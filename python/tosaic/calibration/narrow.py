@@ -1,8 +1,8 @@
 """Numbers that use few of the integers of a result.
 
-A concatenation has one scale. Boxes in pixels beside scores in 0..1 leave the scores one or two integers,
-whatever scales the operands have on their own. So do numbers that hide others, in a selection, an extremum or
-a sum, if what reads them tells them from the rest::
+A concatenation has one scale. Boxes in pixels, joined with scores in 0..1, leave the scores one or two
+integers, whatever scales the operands have on their own. So do numbers that hide others, in a selection, an
+extremum or a sum, if what reads them tells them from the rest::
 
     masked = torch.where(hidden, -300, x)               x is in -2..2, and has 4 integers
     torch.where(masked < -100, 0, masked).sum(1)        the range ends at -101, and x has 11
@@ -65,7 +65,7 @@ def narrow_by_ranges(
     planned : PlannedProgram
     chosen : mapping of Slot to QParams
     ranges : mapping of str to ObservedRange
-        Those of operands of joins, by name of the value.
+        The ranges of operands of joins, by name of the value.
     """
     graph, names = planned.graph, planned.plan.graph.names
     found: list[NarrowOperand] = []
@@ -92,7 +92,7 @@ def narrow_by_histograms(
     statistics_of : mapping of int to sequence of int
         By position of the group in the plan: the indices of its statistics.
     statistics : sequence of Histogram or ObservedRange
-        Those of all samples. Groups without a histogram are left out.
+        Statistics of all samples. Groups without a histogram are left out.
     """
     makers = {result.name: node for node in planned.graph.nodes for result in node.results}
     found = []

@@ -40,7 +40,7 @@ class PlannedProgram:
     graph : Graph
         At stage ``exported``, with constants and batch norms folded.
     plan : Plan
-        A spec for each tensor that is rounded. Names of calls are those of torch's graph.
+        A spec for each tensor that is rounded. Calls are named as in torch's graph.
     values : tuple of int
         By call of the plan's graph: the value that it computes, or -1.
     nodes : tuple of tuple of int

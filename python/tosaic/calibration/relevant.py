@@ -7,7 +7,7 @@ One scale for -1e9..3 leaves nothing of x. No result depends on how far below 0.
 range of `masked` and of `c` ends a little below 0.5: what is beyond saturates there. How far a reader looks
 follows from the operator, from the ranges of its operands and results, and from the step of its result
 (`analysis/ranges` of the core). The same holds for a constant with one scale, such as an addend of -3, which
-a ReLU discards, beside others below 0.1. Only ranges of which a part matters end there: others are those of
+a ReLU discards, among others below 0.1. Only ranges of which a part matters end there: others come from
 the samples.
 """
 
@@ -64,9 +64,9 @@ def relevant_bounds(
     planned : PlannedProgram
     observed : Observations
     statistics : sequence
-        Those of all samples, by index.
+        Statistics of all samples, by index.
     ranges : mapping of str to ObservedRange
-        Those of further values, by name.
+        The ranges of further values, by name.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 Quantizers choose the unit of a bias as the product of the scales of data and weight. Where the weights of a
 channel are zero, or the data was zero in all samples, that is so small that the bias leaves int32. Torch's
-integers then wrap to -2^31, those of tosaic end at the bounds. `tosaic.quantize` and `tosaic.Quantizer` avoid
+integers then wrap to -2^31, tosaic's end at the bounds. `tosaic.quantize` and `tosaic.Quantizer` avoid
 it. Other quantizers do not, and nothing later in a lowering can restore the bias.
 """
 

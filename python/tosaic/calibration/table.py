@@ -30,7 +30,7 @@ class Table:
     histograms : dict of str to Histogram
         By name of the value.
     masks : dict of str to ObservedMask
-        Those of the inputs, which may be masks.
+        Statistics of the inputs, which may be masks.
     """
 
     histograms: dict[str, Any]

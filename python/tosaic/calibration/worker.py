@@ -38,7 +38,7 @@ class Job:
     override_nodes, override_ops : dict
         Functions that run in place of operators.
     infinite : frozenset of str
-        Values whose infinities and NaN are left out. Those of other values are refused.
+        Values whose infinities and NaN are left out. Infinities and NaN of other values are refused.
     """
 
     graph: _core.Graph

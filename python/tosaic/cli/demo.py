@@ -282,7 +282,7 @@ def _error_checks(runs: Mapping[str, Run]) -> Iterator[Check]:
 
 
 def _integer_checks(results: Mapping[str, _Timed], references: Mapping[str, ReferenceRun]) -> Iterator[Check]:
-    """Holds the integers of each stage against those of the TOSA graph, element by element."""
+    """Holds the integers of each stage against the integers of the TOSA graph, element by element."""
     statuses = [run.status for run in references.values()]
     yield Check(
         "the reference model takes the bytes", set(statuses) == {"VALID"}, f"status {', '.join(statuses)}"

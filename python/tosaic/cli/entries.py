@@ -99,7 +99,7 @@ def io_entry(text: str) -> tuple[str, str]:
 def io_sides(given: Sequence[tuple[str, str]], program: Any) -> dict[str, Any] | None:
     """Gathers entries of ``--io`` in a dict: ``("x", "int8")`` becomes ``{"inputs": {"x": "int8"}}``.
 
-    A place is ``inputs`` or ``outputs``, a name or index behind one of these and a dot (``outputs.0``), or
+    A place is ``inputs`` or ``outputs``, a name or index after one of these and a dot (``outputs.0``), or
     the path or name of an input or output of the program. A name of its own comes before its whole side.
     """
     named: dict[str, dict[str | int, str]] = {"inputs": {}, "outputs": {}}

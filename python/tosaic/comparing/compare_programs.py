@@ -64,7 +64,7 @@ _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
 class _Side:
     """One of the two programs. `exported` is torch's own program, or None if there is none.
 
-    `operators` are the descriptions that the caller passed, `others` those of the other program.
+    `operators` are the descriptions that the caller passed, `others` the descriptions of the other program.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class _Result:
 class _OutputPair:
     """Two outputs to compare: indices into the outputs of a's and b's graph, or a variable instead of `b`.
 
-    `qparams` are those of b's integers, if b does not know them. `orders` are the dim orders that b's output
-    may have; empty if b knows the order.
+    `qparams` are the qparams of b's integers, if b does not know them. `orders` are the dim orders that b's
+    output may have; empty if b knows the order.
     """
 
     a: int

@@ -51,7 +51,7 @@ def vela_flags(accelerator: str, flags: Sequence[str] = ()) -> list[str]:
     accelerator : str
     flags : sequence of str
         Further flags, such as ``--optimise=Size``. ``--config``, ``--system-config`` and ``--memory-mode``
-        replace the defaults, which are those of ExecuTorch.
+        replace the defaults, which are ExecuTorch's.
     """
     system, memory = VELA_CONFIGURATIONS[accelerator.rpartition("-")[0]]
     given = {flag.partition("=")[0] for flag in flags}

@@ -176,7 +176,7 @@ def require_vulkan() -> None:
 
 
 def tool(name: str) -> str:
-    """Returns the path of a command that an installed wheel put beside this Python interpreter.
+    """Returns the path of a command that an installed wheel put next to this Python interpreter.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     Parameters
     ----------
     model : torch.fx.GraphModule
-        Its graph may change; its tensors, which are those of the caller's module, do not.
+        Its graph may change; its tensors, which belong to the caller's module, do not.
     calls : collection of str
         Names of the calls that may be decomposed. Others stay as they are.
     spec : str

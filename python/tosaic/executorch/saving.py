@@ -18,7 +18,7 @@ __all__ = ["save_pte"]
 
 @checked
 def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) -> int:
-    """Writes a lowered program as a ``.pte`` file, and a sidecar beside it: ``m.pte.json`` for ``m.pte``.
+    """Writes a lowered program as a ``.pte`` file, and a sidecar next to it: ``m.pte.json`` for ``m.pte``.
 
     The sidecar has the nested signature, dim orders and qparams of each method, and the digests of the file
     and of the payloads of its delegates. `pte_sidecar` reads it.

@@ -154,7 +154,7 @@ def _masks_of(quantized: Program) -> set[str]:
 
 
 def _restored(quantized: Program, masks: set[str]) -> set[str]:
-    """Returns the masks that have minus infinity again behind their dequantize nodes, if it alone hid."""
+    """Returns the masks that have minus infinity again after their dequantize nodes, if it alone hid."""
     plan: Any = getattr(quantized, "plan", None)
     found: dict[str, bool] = {}
     for slot in plan.slots() if masks else ():

@@ -74,20 +74,20 @@ def export_model(
         What is done: the name of a recipe that comes with tosaic (`tosaic.recipes.names`), or one of yours.
         Several recipes are combined.
     samples : optional
-        What the program is quantized on, as `tosaic.quantize` takes it. The first ones are those of the
-        checks. Without samples, the example inputs are the only one, and the result has a note.
+        What the program is quantized on, as `tosaic.quantize` takes it. The checks use the first
+        ones. Without samples, the example inputs are the only one, and the result has a note.
     folder : path, optional
         Where the files are written, see `ExportResult.save`: a folder that does not exist or is empty.
         Without it, nothing is written.
     quantize : bool
         False: the flow of floats. The claimants of the recipe have to take floats.
     io, orders, rgba : optional
-        As those of `Recipe`, for this model. Entries of the recipe that they do not name stay.
+        As in `Recipe`, for this model. Entries of the recipe that they do not name stay.
     input_specs, output_specs : sequence or mapping of specs, optional
         Specs of `tosaic.annotation` for inputs (outputs): one for each, or a mapping by position, path or
         name. None for one of them leaves it float.
     claimants : sequence of str or Claimant, optional
-        In place of those of the recipe.
+        In place of the recipe's claimants.
     strict : bool
         The option of ``torch.export.export``.
     bind : optional
@@ -114,7 +114,7 @@ def export_model(
     verbose : int
         0: nothing is shown. 1: a progress bar, and remarks as warnings. 2: also a line for each step. 3: also
         remarks of each pass.
-        Messages are those of Python's `logging`, under ``tosaic``.
+        Messages go to Python's `logging`, under ``tosaic``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The numerical checks of an export: the outputs of each step against those of the one before it.
+"""The numerical checks of an export: the outputs of each step against the outputs of the step before it.
 
 Checks compare outputs, which takes as long as a run. `StageCheck.compare` looks into a step, node by node.
 """

@@ -77,7 +77,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class FlowOptions:
-    """Options of `tosaic.export_model` that are not those of a recipe.
+    """Options of `tosaic.export_model` that a recipe does not have.
 
     Attributes
     ----------
@@ -231,7 +231,7 @@ class Flow:
             context.note(str(bias))
 
     def _narrow_operands(self, quantized: Program) -> tuple[NarrowOperand, ...]:
-        """Operands of joins with few integers: over all samples, or over those of the checks."""
+        """Operands of joins with few integers: over all samples, or over the samples of the checks."""
         if isinstance(quantized, QuantizedProgram):
             return quantized.quantization.narrow
         samples = [sample for each in self._held for sample in read_samples(each, quantized)]

@@ -260,10 +260,10 @@ def compose_quantizers(
 def fold_norms(model: Any) -> Any:
     """Folds the batch norms of an exported module into the convolutions and linear layers in front of them.
 
-    For `prepare_pt2e`, which folds norms too, but writes into parameters that other calls may read: those of
-    a head that runs at several levels, or of a convolution whose result something else reads. Here each norm
-    gets a call with parameters of its own. Calls that no norm follows, and norms in training mode, stay as
-    they are.
+    For `prepare_pt2e`, which folds norms too, but writes into parameters that other calls may read:
+    parameters of a head that runs at several levels, or of a convolution whose result something else reads.
+    Here each norm gets a call with parameters of its own. Calls that no norm follows, and norms in training
+    mode, stay as they are.
 
     Parameters
     ----------

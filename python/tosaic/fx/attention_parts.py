@@ -10,8 +10,9 @@ Targets such as Cortex-M compute one operator at a time, with integers between a
 choose scales only for tensors that are calls of the graph. Products have three axes, and groups of heads are
 concatenations, since such targets have no others.
 
-A mask is a constant, which hides with a number that has 8 bits beside the scores. An attention stays whole if
-its mask is computed, or hides a row as a whole: torch returns zeros for such a row, and a softmax does not.
+A mask is a constant, which hides with a number that has 8 bits next to the scores. An attention stays whole
+if its mask is computed, or hides a row as a whole: torch returns zeros for such a row, and a softmax does
+not.
 
 Masks that the module itself gives to a softmax have the same form: a sum with a constant of the shape of the
 scores::

@@ -360,7 +360,7 @@ def _noise(elements: torch.Tensor | None) -> _Noise | None:
 
 
 def _computed_dtype(node: Node) -> torch.dtype:
-    """Returns the dtype of a result, with all floats as those of 64 bits."""
+    """Returns the dtype of a result, with all floats as floats of 64 bits."""
     dtype: torch.dtype = node.meta["val"].dtype
     return torch.float64 if dtype.is_floating_point else dtype
 

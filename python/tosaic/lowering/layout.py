@@ -279,7 +279,7 @@ def read_plan(plan: dict[str, Any], graph: _core.Graph, names: Iterable[str], *,
     plan : dict
         From the core.
     graph : Graph
-        Its inputs and outputs are those of the planned graph.
+        It has the inputs and outputs of the planned graph.
     names : iterable of str
         Names of the planned graph's values, in order.
     objective

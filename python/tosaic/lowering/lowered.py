@@ -304,7 +304,7 @@ class Lowered(Preparable):
         locations : bool
             As in `to_bytes`. Not for a ``.pte`` file.
         sidecar : bool
-            Write a second file beside it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
+            Write a second file next to it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
             dim orders, dtypes and qparams of its inputs and outputs, and the digest of the ``.tosa`` file.
             `tosaic.load_tosa` reads both, and the program that it returns then takes the caller's arrays, as
             `run` does. Without it, an older sidecar is removed, which would belong to another file.

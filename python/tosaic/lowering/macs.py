@@ -1,4 +1,4 @@
-"""Multiply-accumulates by call: those of the contractions that the operators of a graph are made of."""
+"""Multiply-accumulates by call: they belong to the contractions that the operators of a graph are made of."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class Pipeline(Reportable):
         self._core.insert_before(_anchor("insert_before", anchor), _pass("insert_before", pass_))
 
     def insert_after(self, anchor: str, pass_: Pass | PassFunction) -> None:
-        """Puts a pass behind another one; parameters as `insert_before`."""
+        """Puts a pass after another one; parameters as `insert_before`."""
         self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
 
     def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:

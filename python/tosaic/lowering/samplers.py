@@ -78,7 +78,7 @@ def rgba(program: Program, *, inputs: _Ports = (), outputs: _Ports = ()) -> Prog
 def rgba_pass() -> Pass:
     """Returns the pass of `rgba` for a pipeline, without changed inputs and outputs.
 
-    In the pipeline of a target with profile INT, its place is behind ``fold-qdq``. For other targets, its
+    In the pipeline of a target with profile INT, its place is after ``fold-qdq``. For other targets, its
     place is before ``decompose``.
 
     Returns
@@ -111,12 +111,12 @@ def custom_samplers(shaders: Mapping[str, str]) -> Pass:
     shaders : mapping of str to str
         SPIR-V as base64, by form: ``image``, ``image_align_corners``, ``image_int8`` and
         ``image_int8_align_corners``. A sampler whose form is absent is expanded.
-        `tosaic.executorch.sampler_shaders` returns those of an installed ExecuTorch.
+        `tosaic.executorch.sampler_shaders` returns the shaders of an installed ExecuTorch.
 
     Returns
     -------
     Pass
-        ``custom-samplers``, for the stages ``exported`` and ``quantized``. Insert it behind ``rgba``.
+        ``custom-samplers``, for the stages ``exported`` and ``quantized``. Insert it after ``rgba``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The sidecar of a lowered file: JSON beside ``m.tosa``, named ``m.tosa.json``, with what the format lacks.
+"""The sidecar of a lowered file: JSON next to ``m.tosa``, named ``m.tosa.json``, with what the format lacks.
 
 A ``.tosa`` file records tensors. The sidecar records how a caller's arrays become these tensors: the nested
 signature, paths, dtypes and dim orders of the caller's arrays, qparams, and the states that are inputs and
@@ -88,7 +88,7 @@ def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], pieces: It
     Raises
     ------
     InvalidGraph
-        The states are larger than those of a sidecar may be.
+        The states are larger than a sidecar's may be.
     """
     initials = [port.initial for port in lowered.graph.inputs if port.initial is not None]
     size = sum(_bytes_of_state(each.dtype, each.shape) for each in initials)

@@ -334,7 +334,7 @@ def one_op_graph(
     """Returns a graph with one node of the operator.
 
     Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
-    empty. `more` has attributes to be added to those of the sample.
+    empty. `more` has attributes to be added to the attributes of the sample.
 
     Raises
     ------
@@ -516,7 +516,7 @@ def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
 
 
 def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
-    """Returns the dtypes that work for each of `COLUMNS`; for TOSA operators, those of the first operand."""
+    """Returns the dtypes that work for each of `COLUMNS`; of the first operand for TOSA operators."""
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for cell in cells_of(op):
         if isinstance(cell, Cell):

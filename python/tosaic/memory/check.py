@@ -21,7 +21,7 @@ _SCRATCH = -1
 _OWNED = ("input", "state")
 
 _Marked: TypeAlias = tuple[int, int, int, int]
-"""First byte, byte behind the last, mark, and byte of the marked value at the first byte."""
+"""First byte, byte after the last, mark, and byte of the marked value at the first byte."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Run:
             self._mark(span, value)
 
     def _holds(self, value: int) -> bool:
-        """True if the bytes of a value have its contents, or those of which it is a view."""
+        """True if the bytes of a value have its contents, or the contents of which it is a view."""
         span = self._span(value)
         if span is None:
             return True

@@ -143,7 +143,7 @@ class _Planner:
             self._arenas[i] = self._arenas[shared.root] or next(iter(options.memories))
 
     def _movables(self, used: Sequence[int]) -> list[tuple[int, Movable]]:
-        """Returns what is placed: roots by value, and the scratch of steps behind all values."""
+        """Returns what is placed: roots by value, and the scratch of steps after all values."""
         spans: dict[int, list[int]] = {}
         for i, shared in enumerate(self._shared):
             if self._is_planned(i):
@@ -260,7 +260,7 @@ class _Planner:
 
 
 def _by_root(shared: Sequence[Shared]) -> list[int]:
-    """Returns all values, each behind the one whose memory it shares."""
+    """Returns all values, each after the one whose memory it shares."""
     found: dict[int, None] = {}
     for i in range(len(shared)):
         chain = []

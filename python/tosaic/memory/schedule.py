@@ -113,7 +113,7 @@ class Schedule:
     ----------
     name : str
     values : list of Value
-        Values are only added, a view behind its base.
+        Values are only added, a view after its base.
     steps : list of Step
     outputs : list of (str, int)
         Paths and values that the caller reads at the end.
@@ -134,7 +134,7 @@ class Schedule:
 
     @property
     def end(self) -> int:
-        """The step at which outputs are read: the one behind the last."""
+        """The step at which outputs are read: the one after the last."""
         return len(self.steps)
 
     @property

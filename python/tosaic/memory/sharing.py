@@ -65,7 +65,7 @@ def lifetimes(schedule: Schedule) -> tuple[list[int], list[int]]:
     for number, those in (*touched, (schedule.end, schedule.final)):
         for value in those:
             first[value], last[value] = min(first[value], number), max(last[value], number)
-    for value in reversed(range(len(values))):  # views are behind their bases, so that views of views count
+    for value in reversed(range(len(values))):  # views are after their bases, so that views of views count
         view = values[value].view_of
         if view is not None and first[value] != untouched:
             base = view[0]

@@ -69,8 +69,8 @@ def from_exported(
         The first run, comparison, save or copy of the program, or `Program.snapshot`, copies all weights.
         After that, changes of the module do not affect the program. Before that, a use of a weight raises
         `InvalidGraph` if the weight's memory was replaced, resized or freed, or if torch has counted an
-        in-place change of the weight. `lower` copies the weights of the lowered program, but not those of
-        this one.
+        in-place change of the weight. `lower` copies the weights of the lowered program, but not the weights
+        of this one.
 
     Raises
     ------

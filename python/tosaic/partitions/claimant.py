@@ -141,7 +141,7 @@ class Claimant:
     preserved : tuple of str
         Composite operators that have to reach the claimant whole.
     rules : tuple of ClaimantRule
-        Rules of the user. Those of the most specific kind decide: ``name``, then ``where``, ``module``,
+        Rules of the user. Rules of the most specific kind decide: ``name``, then ``where``, ``module``,
         ``op``.
 
     Examples
@@ -221,7 +221,7 @@ class Claimant:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Returns the names of the claimants besides TOSA targets.
+        """Returns the names of the claimants other than TOSA targets.
 
         Examples
         --------
@@ -284,7 +284,7 @@ class Claimant:
         """Returns a copy that takes no other nodes than those that match.
 
         It still takes a node only if the device does. Of several rules of `only`, a node has to match all.
-        Parameters and errors are those of `deny`. A program without a node that matches an entry is refused
+        Parameters and errors are as for `deny`. A program without a node that matches an entry is refused
         when the claimant judges it.
 
         Examples
@@ -309,7 +309,7 @@ class Claimant:
         """Returns a copy that takes the nodes that match even if they exceed the limits of the device.
 
         A rule cannot allow what does not lower to the target. It also makes an exception from a rule of
-        `deny` of a less specific kind. Parameters and errors are those of `deny`.
+        `deny` of a less specific kind. Parameters and errors are as for `deny`.
 
         Examples
         --------
@@ -400,7 +400,7 @@ class Claimant:
     def scratch_bytes(self, program: Any, node: str | None = None) -> dict[str, int] | int:
         """Returns the bytes of the temporary buffers that the claimant's kernels need for the nodes it takes.
 
-        Cortex-M claimants have kernels: those of CMSIS-NN for their CPU. The buffers of a kernel have no
+        Cortex-M claimants have kernels: CMSIS-NN's for their CPU. The buffers of a kernel have no
         meaning before and after it runs, so nodes that run one after another share them.
 
         Parameters

@@ -192,17 +192,17 @@ class PartitionPlan(Reportable):
     ----------
     graph : Graph
         The planned graph: the program after section simplify and, if it is quantized, with qparams on its
-        values. Names of nodes and values in this plan are those of this graph.
+        values. Nodes and values in this plan are named as in this graph.
     claimants : tuple of str
         In the order in which they were asked.
     groups : tuple of Group
-        Those of the graph, then those of its regions.
+        The groups of the graph, then the groups of its regions.
     group_of : tuple of (int or None)
         By node of the graph, the index of its group; None for the host.
     refusals : tuple of tuple of Refusal
         By node of the graph.
     at_least : tuple of int
-        By claimant: no grouping has fewer groups of it, given those of the claimants before it.
+        By claimant: no grouping has fewer groups of it, given the groups of the claimants before it.
     gains : tuple of (str, int, int, int)
         Operators that stay on the host, with what it would bring if the claimants that refused them took
         them: the operator, the number of its nodes, and the groups and the host's nodes that the program
@@ -342,7 +342,7 @@ class PartitionPlan(Reportable):
         """Returns the planned value that has the quantization of a node.
 
         It is the operand, or the next value before it that the planned graph still has: pads and reshapes may
-        be folded into the nodes around them. Other qparams are those of another node.
+        be folded into the nodes around them. Other qparams belong to another node.
         """
         operand = node.operands[0]
         while operand is not None:
@@ -408,11 +408,11 @@ class PartitionPlan(Reportable):
 
     @property
     def nodes_of_host(self) -> Sequence[_core.Node]:
-        """The nodes of the host, without those of regions."""
+        """The nodes of the host, without nodes of regions."""
         return [node for node in self.graph.nodes if self.group_of[node.id] is None]
 
     def nodes_of(self, group: int | None) -> Sequence[_core.Node]:
-        """The nodes of a group, or those of the host for None, in regions, too."""
+        """The nodes of a group, or of the host for None, in regions, too."""
         return [
             node
             for _, plan in self.all_plans()

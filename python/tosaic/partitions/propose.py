@@ -125,7 +125,7 @@ class Proposal:
     regions: tuple[Proposal, ...] = ()
 
     def all(self) -> Iterator[Proposal]:
-        """Yields this proposal and those of all regions, in the order of the groups."""
+        """Yields this proposal and the proposals of all regions, in the order of the groups."""
         yield self
         for region in self.regions:
             yield from region.all()

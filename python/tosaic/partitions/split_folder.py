@@ -51,7 +51,7 @@ def save_folder(
 ) -> tuple[Path, ...]:
     """Writes the folder; see `SplitLowered.save`. Parts are by group, and claimants by name.
 
-    First, all files are written to a folder beside their places, and the places are checked. Then the old
+    First, all files are written to a folder next to their places, and the places are checked. Then the old
     listing is removed, and the files are renamed, the listing last. So a folder with a listing is whole.
     """
     folder = make_folder(path)
@@ -149,7 +149,8 @@ def load_split(path: str | os.PathLike[str]) -> Program:
     -------
     Program
         The program of the host. A run calls the groups: their ``.tosa`` files run on tosaic, and its results
-        are those of the split program. Models of groups replace them by name, as in `SplitLowered.prepare`.
+        are the results of the split program. Models of groups replace them by name, as in
+        `SplitLowered.prepare`.
 
     Raises
     ------

@@ -125,8 +125,9 @@ class SplitLowered(Preparable):
     def parts(self) -> tuple[Lowered | Program, ...]:
         """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
 
-        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. Those of Neutron
-        are not known. What the device takes is the ``source`` of the group, a program of tosaic's operators.
+        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. The integers of
+        Neutron are not known. What the device takes is the ``source`` of the group, a program of tosaic's
+        operators.
         """
         return self._parts
 
@@ -275,7 +276,7 @@ class SplitLowered(Preparable):
 
         A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
         ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the
-        ``.tosa`` file beside it computes the same integers as the device.
+        ``.tosa`` file next to it computes in that arithmetic.
 
         Parameters
         ----------
@@ -285,8 +286,8 @@ class SplitLowered(Preparable):
         Returns
         -------
         tuple of Path
-            The files: those of the groups, ``host.tosaic``, and the listing ``partitions.json``. Files of an
-            earlier split in the same folder are removed.
+            The files: the files of the groups, ``host.tosaic``, and the listing ``partitions.json``. Files of
+            an earlier split in the same folder are removed.
 
         Raises
         ------
@@ -329,7 +330,7 @@ def lower_split(
     `source` is the program as the user has it, with which `program` is compared. `connected` is that of
     `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
     group and the pass. `pipelines` are those that are not the default ones, by claimant. The other options
-    are those of `tosaic.lower`.
+    are as in `tosaic.lower`.
     """
     start = time.perf_counter()
     program.snapshot()

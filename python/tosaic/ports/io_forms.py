@@ -96,7 +96,7 @@ def _asked(where: str, who: str, value: Any) -> Asked:
 
 
 def _require_usable(where: str, who: str, qparams: QParams) -> None:
-    """Raises InvalidGraph unless qparams can be those of a whole input or output."""
+    """Raises InvalidGraph unless qparams can belong to a whole input or output."""
     fault = ""
     if qparams.dtype not in ("i8", "u8", "i16", "i32"):
         fault = f"the dtype {shown(qparams.dtype)}"

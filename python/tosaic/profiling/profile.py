@@ -160,7 +160,7 @@ class Profile(SavedProfile):
     warmup : int
         So many runs came first, whose times are not recorded.
     steps : tuple of ProfiledStep
-        In the order in which they run; behind a step that runs others, those.
+        In the order in which they run; a step that runs others comes before them.
     runs : tuple of ProfileRun
         In the order in which they ran.
     peak : MachinePeak
@@ -243,8 +243,8 @@ class Profile(SavedProfile):
         Parameters
         ----------
         what : {"operator", "operators", "module", "source", "torch_operator", "kernel"}
-            A fused step counts for the operator and origin of its first node. ``"operators"`` are those of
-            all its nodes, such as ``tosa.conv2d + tosa.rescale``.
+            A fused step counts for the operator and origin of its first node. ``"operators"`` are the
+            operators of all its nodes, such as ``tosa.conv2d + tosa.rescale``.
 
         Returns
         -------

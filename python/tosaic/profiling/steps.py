@@ -42,7 +42,7 @@ class ProfiledNode:
         The operator, such as ``tosa.conv2d``. A call of a foreign operator has its target, such as
         ``my_library.swish``, and a call of a group of a split program the name of the group.
     origins : tuple of NodeOrigin
-        The calls of torch behind the node.
+        The calls of torch from which the node comes.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ProfiledStep:
         How many times the step is executed in one run of the program.
     own_seconds : float
         The time of the step in one run: the sum over its calls, less the time of the steps inside of it, such
-        as those of the body of a loop. The median over all runs.
+        as the steps of the body of a loop. The median over all runs.
     seconds : float
         `own_seconds` of the step and of all steps inside of it.
     least_seconds : float

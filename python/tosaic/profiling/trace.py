@@ -18,7 +18,7 @@ _MICRO = 1e6
 
 
 def events_of_profile(profile: Profile) -> dict[str, Any]:
-    """Returns the runs, one behind the other, with what lies inside of them."""
+    """Returns the runs, one after the other, with what lies inside of them."""
     details = [_details(step, profile) for step in profile.steps]
     events = []
     for number, run in enumerate(profile.runs):
@@ -32,7 +32,7 @@ def events_of_profile(profile: Profile) -> dict[str, Any]:
 
 
 def _outside(run: ProfileRun) -> list[dict[str, Any]]:
-    """Returns the events of inputs and outputs, which lie before the first step and behind the last one."""
+    """Returns the events of inputs and outputs, which lie before the first step and after the last one."""
     first, last = 0.0, 0.0
     if len(run.events):
         first, last = run.events[:, 1].min() / 1e9, run.events[:, 2].max() / 1e9
@@ -57,7 +57,7 @@ def _details(step: ProfiledStep, profile: Profile) -> dict[str, Any]:
 
 
 def events_of_lowering(profile: LoweringProfile) -> dict[str, Any]:
-    """Returns the steps of a lowering, one behind the other."""
+    """Returns the steps of a lowering, one after the other."""
     begin = 0.0
     events = []
     for step in profile.steps:

@@ -192,7 +192,7 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """How far a model's results are from those of tosaic's kernels on the same operands, element by element.
+    """How far a model's results are from the results of tosaic's kernels on the same operands.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class Comparison(Reportable):
         True if b is quantized and a is not. Errors then show what quantization costs. Nodes have no bounds,
         and outputs are judged by their SQNR alone.
     other_qparams : bool
-        True if values of b have other qparams than those of a, such as after another calibration. No bound
+        True if values of b have other qparams than values of a, such as after another calibration. No bound
         follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
         numbers that its integers represent differs by more than a unit and 0.1 %.
     notes : tuple of str

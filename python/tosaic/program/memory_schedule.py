@@ -201,7 +201,7 @@ class _Host(_Steps):
     ) -> Schedule:
         """Returns the schedule.
 
-        `ports` and `outputs` are those of the caller. Without them, the graph is a group or a region.
+        `ports` and `outputs` belong to the caller. Without them, the graph is a group or a region.
         """
         graph = self._graph
         inputs = graph.inputs
@@ -324,7 +324,7 @@ class _Host(_Steps):
     def _regions(self, node: _core.Node) -> tuple[int, tuple[Internal, ...]]:
         """Returns the scratch of a node with regions, one of which runs at a time.
 
-        A loop has the values that it carries twice: those of this round and of the next.
+        A loop has the values that it carries twice: for this round and for the next.
         """
         carried = 0
         if node.op.endswith("while_loop"):

@@ -46,7 +46,7 @@ class Models:
     ) -> ModelledGraph:
         """Returns the graph to run, and its nodes with their models.
 
-        Runs record in `deviations` how far the results are from those of tosaic's kernels.
+        Runs record in `deviations` how far the results are from the results of tosaic's kernels.
         """
         if callable(self.given):
             call = _GraphModel(graph, self.given, overrides, deviations)
@@ -104,7 +104,7 @@ class ModelledGraph:
 
 
 class Deviations:
-    """How far the results of models are from those of tosaic's kernels on the same operands."""
+    """How far the results of models are from the results of tosaic's kernels on the same operands."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str, str, str, str], list[list[Metrics]]] = {}
@@ -195,13 +195,13 @@ class NodeCall:
 
     @property
     def module_path(self) -> str:
-        """The path of the module of the first FX node behind the node, or ``""``."""
+        """The path of the module of the first FX node of the node, or ``""``."""
         origin = self.node.origin
         return origin.module_path if origin is not None else ""
 
     @property
     def source(self) -> str:
-        """The source line of the first FX node behind the node, such as ``model.py:41``, or ``""``."""
+        """The source line of the first FX node of the node, such as ``model.py:41``, or ``""``."""
         origin = self.node.origin
         return origin.source if origin is not None else ""
 
@@ -231,7 +231,8 @@ class NodeCall:
         Parameters
         ----------
         *operands : numpy.ndarray or None
-            Other operands, all of them, with the same dtypes and shapes. Without any, those of the call.
+            Other operands, all of them, with the same dtypes and shapes. Without any, the operands of the
+            call.
 
         Returns
         -------

@@ -24,7 +24,7 @@ def graph_of_node(
     node : Node
         Without regions.
     types : mapping of int to (str, sequence of int), optional
-        By id of an operand, another dtype and shape. The types of the results follow from those of the
+        By id of an operand, another dtype and shape. The types of the results follow from the types of the
         operands, so this is for nodes with one result.
     """
     builder = _core.GraphBuilder("node")

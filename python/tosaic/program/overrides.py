@@ -37,11 +37,11 @@ class Overrides:
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """All functions; those of the caller take precedence over those of descriptions."""
+        """All functions; functions of the caller take precedence over functions of descriptions."""
         return {**functions_of(self.foreign), **self.own}
 
     def functions_for(self, graph: _core.Graph) -> dict[str, Callable[..., Any]]:
-        """Returns the functions for a graph: of the descriptions, only those of its foreign operators."""
+        """Returns the functions for a graph; from descriptions, only for its foreign operators."""
         if not self.foreign:
             return dict(self.own)
         return {**of_foreign_nodes(graph, functions_of(self.foreign)), **self.own}
@@ -103,7 +103,7 @@ def all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
 def split_functions(
     functions: Mapping[str, Callable[..., Any]], graph: _core.Graph
 ) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
-    """Returns override functions of nodes of the graph, and those of operators."""
+    """Returns override functions of nodes of the graph, and override functions of operators."""
     names = {node.name for node in all_nodes(graph)}
     return (
         {name: function for name, function in functions.items() if name in names},

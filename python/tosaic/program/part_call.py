@@ -15,7 +15,7 @@ __all__ = ["PartCall"]
 
 
 class PartCall:
-    """Runs a part on logical arrays, as the host passes them: the function behind a call of a group.
+    """Runs a part on logical arrays, as the host passes them: the function of a call of a group.
 
     Attributes
     ----------

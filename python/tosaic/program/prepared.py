@@ -212,7 +212,7 @@ class Prepared:
         Returns
         -------
         Profile
-            The time of each step, by node, operator, module and source line, beside the peak of this machine.
+            The time of each step, by node, operator, module and source line, with the peak of this machine.
             `Profile.result` is the result of `run`.
 
             A function of the user, such as a model, is one step. A group of a split program has its own steps
@@ -415,7 +415,7 @@ class Preparable(Runnable):
             operator.
 
             A model is called with a `tosaic.NodeCall` and returns an array, or a list of arrays if the node
-            has several results. The dtypes and shapes are those of `NodeCall.result_types`. At stages
+            has several results. `NodeCall.result_types` has the dtypes and shapes. At stages
             ``integer`` and ``tosa``, operands are the exact integers of the program; at stage ``quantized``,
             they are the integers of quantized values. Several threads may call a model at once.
 

@@ -145,7 +145,7 @@ def _run_of(tree: _Tree, first: int, begin: int, end: int, call: Call) -> Profil
     inputs = int(own[:, 1].min()) if len(own) else call.nanoseconds
     last = int(own[:, 2].max()) if len(own) else call.nanoseconds
     outputs = call.nanoseconds - last
-    # Everything around the session is Python: before it the arguments, behind it the result.
+    # Everything around the session is Python: before it the arguments, after it the result.
     python = max(total - call.nanoseconds, 0)
     before = min(max(call.begin - begin - call.recording[0], 0), python)
     return ProfileRun(
@@ -179,7 +179,7 @@ def _steps_of(tree: _Tree, runs: Sequence[ProfileRun]) -> tuple[ProfiledStep, ..
             own[:, parent] -= totals[:, i]
     typical = np.median(np.maximum(own, 0), axis=0)
     whole = typical.copy()
-    for i in reversed(range(count)):  # the steps that a step runs are behind it
+    for i in reversed(range(count)):  # the steps that a step runs are after it
         if parents[i] is not None:
             whole[parents[i]] += whole[i]
     return tuple(

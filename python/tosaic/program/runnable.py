@@ -154,7 +154,7 @@ class Runnable(Reportable):
             Either the arguments of the exported module, with the same nesting, or each input by its path or
             name from `inputs`: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``. Tensors may be numpy arrays,
             torch tensors or Python numbers. The notes say which arrays are copied and which are refused.
-            Arrays may be stacks of samples, as those of `tosaic.quantize`: with one more axis in front, or
+            Arrays may be stacks of samples, as in `tosaic.quantize`: with one more axis in front, or
             with a multiple of the extent of the first axis. Each entry runs, one after the other.
 
         Returns

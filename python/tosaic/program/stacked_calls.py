@@ -5,7 +5,7 @@
     input [1,3,8,8], output [1,10]      run([64,3,8,8]) -> [64,10]        a multiple of the first extent
                                         run([64,1,3,8,8]) -> [64,1,10]    one more axis in front
 
-Stacks are those of `tosaic.quantize` and `tosaic.compare` (`tosaic.calibration.streams`).
+Stacks are as in `tosaic.quantize` and `tosaic.compare` (`tosaic.calibration.streams`).
 """
 
 from __future__ import annotations

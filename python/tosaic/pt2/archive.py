@@ -105,7 +105,7 @@ class Archive:
         return self._unpack(name, size, packed)
 
     def reserve(self, size: int, what: str) -> None:
-        """Counts memory that is needed beside the mapped file.
+        """Counts memory that is needed in addition to the mapped file.
 
         Raises
         ------

@@ -68,7 +68,7 @@ def read_pt2(
         The file is no archive of torch, is damaged, or is of another major version of the format.
     UnsupportedOp
         A call has no row of its own, so that torch's decompositions are needed, or the file has something
-        else that only torch reads. Such errors begin with ``[pt2]``. Other errors are those of
+        else that only torch reads. Such errors begin with ``[pt2]``. Other errors are as in
         `tosaic.from_exported`.
     """
     try:

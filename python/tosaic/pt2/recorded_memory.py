@@ -4,8 +4,8 @@ The import of torch's programs runs each call and compares storages. Without tor
 returns its operand, a view of it, or a copy. If it cannot say, the result is taken to lie anywhere in the
 memory of its operands, and a write for which this matters needs torch.
 
-Recorded strides are those of fake tensors. They are right for inputs, for results of pointwise operators and
-for views. Those of other results may differ from the strides that are computed
+Recorded strides come from fake tensors. They are right for inputs, for results of pointwise operators and
+for views. Strides of other results may differ from the strides that are computed
 (`tosaic.fx.layouts.eager_strides`), and rules that depend on strides do not use them.
 """
 

@@ -155,8 +155,8 @@ class PteMethod(Reportable):
     ) -> MemoryPlan:
         """Plans the memory of the same instructions with tosaic; see `Program.plan_memory`.
 
-        Views are those of the file. Nothing is computed over an operand, since kernels of ExecuTorch need not
-        allow it. ``method.plan_memory().compare(method.memory_plan)`` shows both plans side by side.
+        The views come from the file. Nothing is computed over an operand, since kernels of ExecuTorch need
+        not allow it. ``method.plan_memory().compare(method.memory_plan)`` shows both plans side by side.
         """
         from tosaic.memory.plan_options import options_of
         from tosaic.memory.planner import plan_schedule
@@ -218,7 +218,7 @@ class PteMethod(Reportable):
     ) -> Prepared:
         """Prepares the method to run in a chosen way; see `Program.prepare`.
 
-        Keys of `models` are ``delegate0``, ``delegate1`` ..., or ids of backends, as well as those of a
+        Keys of `models` are ``delegate0``, ``delegate1`` ..., or ids of backends, as well as the models of a
         program. `on` says what computes the delegates; tosaic computes the kernel calls. With
         ``on="reference"``, the TOSA reference model runs payloads and sources that are ``.tosa`` files. With
         ``on="vgf"``, Vulkan runs VGF payloads, and ``.tosa`` files that Arm's converter makes VGF files of.
@@ -372,7 +372,7 @@ def load_pte(
         program at stage ``tosa``. A key is the name of a delegate (``delegate0``), with the method in front
         if several methods have one (``forward.delegate0``), or the id of a backend that has one delegate. A
         source has the inputs and outputs of its delegate: number, dtypes and shapes in memory order. Its
-        numbers are not compared with those of the payload.
+        numbers are not compared with the payload's.
     sidecar : bool
         Use the sidecar, if there is one.
 

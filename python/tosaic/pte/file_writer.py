@@ -96,7 +96,7 @@ class FileWriter:
         return self._memories - 1
 
     def pieces(self) -> Iterator[Buffer]:
-        """Yields the bytes of the file as buffers, one behind the other.
+        """Yields the bytes of the file as buffers, one after the other.
 
         Raises
         ------

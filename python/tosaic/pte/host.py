@@ -178,7 +178,7 @@ class Host:
         return self._at(moved, held.shape, order)
 
     def physical(self, held: Held) -> Held:
-        """Returns the bytes as a row-major tensor, whose axes are those of the dim order."""
+        """Returns the bytes as a row-major tensor, with the axes of the dim order."""
         return self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
 
     def logical(self, held: Held, order: Sequence[int]) -> Held:

@@ -191,7 +191,7 @@ class InstructionReader:
         return self._branch(at, condition, int(jump.destination))
 
     def _branch(self, at: int, condition: Ref, other: int) -> int:
-        """Reads ``if condition``: the instructions up to a jump that is always taken, and those behind it."""
+        """Reads ``if condition``: the instructions up to a jump that is always taken, and after it."""
         method = self._method
         skip = method.instructions[other - 1] if at + 1 < other else None
         is_skip = isinstance(skip, _core.PteJumpFalse) and self.values.value(skip.condition) is False
@@ -297,7 +297,7 @@ class InstructionReader:
             self.values.write(index, ref)
 
     def _require_call(self, place: Place, args: Sequence[int], inputs: Sizes, outputs: Sizes) -> None:
-        """Refuses a call whose tensors are not those of the payload."""
+        """Refuses a call whose tensors differ from the payload's."""
         if len(args) != len(inputs) + len(outputs):
             raise self._method.error(
                 f"{place} is called with another number of tensors than its payload has",

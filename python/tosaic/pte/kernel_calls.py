@@ -1,7 +1,7 @@
 """The kernel calls of a method by operator, dtypes and dim orders.
 
-Tensors count as in ExecuTorch's ``gen_oplist``: those of a call in order, results included, and of a list of
-tensors the first that is there.
+Tensors count as in ExecuTorch's ``gen_oplist``: the tensors of a call in order, results included, and of a
+list of tensors the first that is there.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Memory:
         held[first, end] = Written(index, ref, tensor)
 
     def at(self, tensor: _core.PteTensor) -> Written | None:
-        """Returns the value whose bytes are exactly those of a tensor; None if there is none."""
+        """Returns the value that has exactly the bytes of a tensor; None if there is none."""
         place = _place(tensor)
         if place is None:
             return None

@@ -66,7 +66,7 @@ def plan_in_file(file: _core.PteFile, method: _core.PteMethod) -> MemoryPlan:
 
 
 def _live(schedule: Schedule, shared: list[Shared], members: list[int], alignment: int) -> list[int]:
-    """Returns the bytes that are needed at each step. Views are not counted beside their bases."""
+    """Returns the bytes that are needed at each step. Views are not counted in addition to their bases."""
     roots = [i for i in members if shared[i].kind == "none"]
     buffers = [
         (schedule.values[i].nbytes, alignment, shared[i].first, shared[i].last, "none", -1, 0) for i in roots

@@ -204,7 +204,7 @@ class MethodSaver:
         return self._stand_ins(node.results)
 
     def _stand_ins(self, values: Sequence[Any]) -> list[Held]:
-        """Returns tensors for what could not be written: the nodes behind may have reasons, too."""
+        """Returns tensors for what could not be written: later nodes may have reasons, too."""
         return [self._host.new(value.dtype, value.shape) for value in values]
 
     # ---- groups ----

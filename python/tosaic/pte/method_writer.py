@@ -102,7 +102,7 @@ class MethodWriter:
         return slot
 
     def state(self, array: np.ndarray[Any, Any], dtype: str, name: str) -> Slot:
-        """Adds a tensor that keeps its elements from run to run, and begins with those of an array."""
+        """Adds a tensor that keeps its elements from run to run, and begins with the elements of an array."""
         slot = self.tensor(dtype, array.shape)
         self._values[slot.index].data = self._file.add_state(array)
         self._values[slot.index].extra = _core.PteExtra(name=name)
@@ -298,7 +298,7 @@ class MethodWriter:
     def _place_states(self) -> list[int]:
         """Places states in a memory that no other method of the file has; returns sizes of memories up to it.
 
-        A runtime may load all methods into the same memories: those of ExecuTorch's Python runtime are as
+        A runtime may load all methods into the same memories: memories of ExecuTorch's Python runtime are as
         large as the largest method needs. A state in the memory of activations would be overwritten by the
         activations of the other methods.
         """

@@ -45,7 +45,7 @@ class PteTensor:
     path : str
         Of an input or output: its place in the call or in the result, if the file has a sidecar.
     quantized : tuple of QParams
-        Of an input or output: the qparams that the sidecar records, as those of `Port`.
+        Of an input or output: the qparams that the sidecar records, as in `Port`.
     """
 
     index: int

@@ -1,6 +1,6 @@
 """The row of an operator of a ``.pte`` file.
 
-Files call out variants: ``aten::add.out(a, b, alpha, out)``. The rows are those of the functional form:
+Files call out variants: ``aten::add.out(a, b, alpha, out)``. The rows belong to the functional form:
 ``add.Tensor``. The file has no schemas, so the form is found by three rules of torch:
 
 - The name is that of the functional form, possibly with ``_copy`` (``permute_copy``), or with ``_`` for a

@@ -5,7 +5,7 @@
     %x -> quantize -> group0 -> dequantize -> softmax -> out
           kernel      delegate  kernel        kernel
 
-The caller's arrays are those of `Lowered.run`: a float input that the lowered graph has as integers is
+The caller's arrays are as for `Lowered.run`: a float input that the lowered graph has as integers is
 quantized by a kernel, and an array in another dim order than a group wants is copied. An array of the
 physical shape is a row-major tensor of the file, whose bytes the method reads as logical axes in dim order.
 """
@@ -68,7 +68,7 @@ def save_pte(
         By name of a claimant, flags for the tool that compiles its payloads: ``{"ethos-u55-128":
         ["--optimise=Size"]}``.
     sidecar : bool
-        Write a second file beside it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders
+        Write a second file next to it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders
         and qparams of each method, and the digests of the file and of its payloads. `load_pte` reads both.
         Without it, an older sidecar is removed, which would belong to another file.
 
@@ -108,7 +108,7 @@ def save_pte(
 
 
 def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | SplitLowered]:
-    """Returns the methods of a file by name: those of a mapping, or ``forward`` for a program.
+    """Returns the methods of a file by name: the methods of a mapping, or ``forward`` for a program.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The sidecar of a ``.pte`` file: JSON beside it, with what the file lacks.
+"""The sidecar of a ``.pte`` file: JSON next to it, with what the file lacks.
 
 `tosaic.lowering.sidecar` has the part that is common to all kinds of files.
 
@@ -163,7 +163,7 @@ def _port_to_json(port: Port) -> dict[str, Any]:
 
 
 def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
-    """Reads the sidecar of a ``.pte`` file, ``m.pte.json`` beside ``m.pte``.
+    """Reads the sidecar of a ``.pte`` file, ``m.pte.json`` next to ``m.pte``.
 
     `tosaic.load_pte` reads both files.
 

@@ -1,7 +1,7 @@
 """Measures what each layer loses in a low precision, and searches for cheap mixes: `sensitivity`.
 
 The samples run once, with a histogram of each tensor, from which every configuration gets its qparams. A
-layer is a contraction with the calls behind it. With all layers at one level and one layer at the level
+layer is a contraction with the calls after it. With all layers at one level and one layer at the level
 below, the outputs have more noise; this noise, divided by the cost that the lower level saves, ranks the
 layers. From the lowest level everywhere, layers are raised in this order, and the mixes on the way are
 measured.

@@ -37,7 +37,7 @@ _PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm", "aten.mm")
 
 
 def snorm_images(plan: Plan) -> None:
-    """A rule: images at inputs and outputs have the format SNORM. Their numbers are those of -1 to 1.
+    """A rule: images at inputs and outputs have the format SNORM. Their numbers are in -1..1.
 
     An image is a float tensor of shape (N, 3, H, W) or (N, 4, H, W).
     """
@@ -56,7 +56,7 @@ def _is_image(plan: Plan, node: str) -> bool:
 
 
 def symmetric_products(plan: Plan) -> None:
-    """A rule: what products of matrices read has zero point 0, as those of Neutron need it."""
+    """A rule: what products of matrices read has zero point 0, as Neutron needs it."""
     group_of = {slot: group for group in plan.groups() for slot in group.slots}
     for call in plan.graph:
         if not call.target.startswith(_PRODUCTS):

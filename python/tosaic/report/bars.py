@@ -28,9 +28,9 @@ class Bar:
         The length of the bar. A bar that is infinite is as long as the picture, one below 0 or NaN has no
         length.
     text : str
-        Behind the bar, such as the number with its unit.
+        After the bar, such as the number with its unit.
     light : float, optional
-        The length of a second, lighter bar behind the first one.
+        The length of a second, lighter bar after the first one.
     """
 
     name: str

@@ -22,7 +22,7 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True)
 class Report:
-    """A document: a title, facts, sections, and the numbers behind them.
+    """A document: a title, facts, sections, and the numbers that they show.
 
     Attributes
     ----------

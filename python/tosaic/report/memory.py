@@ -87,7 +87,7 @@ def describe_memory_comparison(comparison: MemoryComparison) -> Report:
 
 
 def describe_pte_memory(file: PteFile) -> Report:
-    """Makes a report of the memory plans of a ``.pte`` file, beside tosaic's for the same instructions."""
+    """Makes a report of the memory plans of a ``.pte`` file, next to tosaic's for the same instructions."""
     found = {name: method.plan_memory().compare(method.memory_plan) for name, method in file.methods.items()}
     rows = [
         (

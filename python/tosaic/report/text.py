@@ -76,7 +76,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
-    """Returns the width of each column; those of words are narrower where the table has no room for them."""
+    """Returns the width of each column; words have less where the table has no room for them."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in columns]
     if room is None:

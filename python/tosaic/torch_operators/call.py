@@ -117,7 +117,7 @@ class Call(Protocol):
     def factor(self, value: Any, like: Ref) -> Ref:
         """Returns a Python operand of a product or quotient.
 
-        Beside narrow floats, torch reads floats as f32.
+        Next to narrow floats, torch reads floats as f32.
         """
 
     def constant(self, value: bool | int | float, code: int) -> Ref:
@@ -130,7 +130,7 @@ class Call(Protocol):
         """Returns an operand as torch reads it with the others: one of rank 0 is cast to a narrower dtype."""
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """Returns the second operand of a product or quotient as torch reads it: an int beside f16 is f32."""
+        """Returns the second operand of a product or quotient as torch reads it: an int with f16 is f32."""
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
         """Returns the operands of one call, each as torch reads it in a call with the others."""

@@ -65,7 +65,7 @@ def searchsorted_number(c: Call, boundaries: Ref, value: Any, *rest: Any) -> Ref
 
 @on("histc")
 def histc(c: Call, x: Ref, bins: int, low: Any, high: Any) -> Ref | None:
-    """Adds 1 to the bin of each element; a bin behind the last one takes the elements outside the range.
+    """Adds 1 to the bin of each element; a bin after the last one takes the elements outside the range.
 
     If the call gives no range, the range goes from the least element to the greatest. If all elements are
     equal, it is one wider at both ends.

@@ -14,7 +14,7 @@ CATEGORY = tuple(0 if name == "bool" else 2 if is_float(name) else 1 for name in
 """torch's promotion category of each dtype, by position: bool 0, integer 1, float 2."""
 
 DEFAULT_OF_CATEGORY = (CODE["bool"], CODE["i64"], CODE["f32"])
-"""The dtype of a Python number beside no tensor of its category, by category."""
+"""The dtype of a Python number without a tensor of its category, by category."""
 
 NARROW_FLOATS = frozenset((CODE["f16"], CODE["bf16"]))
 """Floats in which torch does not compute: it rounds results of f32."""

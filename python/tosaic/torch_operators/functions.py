@@ -102,7 +102,7 @@ def celu(c: Call, x: Ref, alpha: float) -> Ref:
 
 @on("selu")
 def selu(c: Call, x: Ref) -> Ref:
-    """The constants are those of self-normalizing networks (Klambauer et al., 2017)."""
+    """The constants come from self-normalizing networks (Klambauer et al., 2017)."""
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 

@@ -1,7 +1,8 @@
 """Reads nodes as a ``torch.fx.Graph`` has them: one call, one node.
 
 A node has ``op``, ``name``, ``target``, ``args``, ``kwargs``, ``meta``, ``users`` and ``all_input_nodes``,
-as in ``torch.fx``. `tosaic.fx.reading.importer` reads torch's own nodes, and `tosaic.pt2` those of a file.
+as in ``torch.fx``. `tosaic.fx.reading.importer` reads torch's own nodes, and `tosaic.pt2` the nodes of a
+file.
 """
 
 from __future__ import annotations

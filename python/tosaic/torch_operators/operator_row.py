@@ -1,4 +1,4 @@
-"""What is known of one call target besides its row: parameters, defaults, and the operands it writes."""
+"""What is known of one call target without its row: parameters, defaults, the operands it writes."""
 
 from __future__ import annotations
 

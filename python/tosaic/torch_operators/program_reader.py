@@ -1,6 +1,6 @@
 """Reads an exported program: inputs and weights, then calls, then outputs.
 
-`tosaic.fx.reading.exported_program` reads torch's own programs, and `tosaic.pt2` those of a file.
+`tosaic.fx.reading.exported_program` reads torch's own programs, and `tosaic.pt2` the programs of files.
 """
 
 from __future__ import annotations

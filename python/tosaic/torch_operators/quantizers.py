@@ -97,7 +97,7 @@ def _attributes(
 ) -> dict[str, Any]:
     """Returns the attributes of a quantize or dequantize, with the dtype of the call's result.
 
-    By default, zero points are 0, and the bounds are those of the storage dtype.
+    By default, zero points are 0, and the storage dtype has the bounds.
     """
     least, greatest = INTEGER_LIMITS[storage]
     scales = [scale] if type(scale) is float else _numbers(c, scale, "the scale")
@@ -136,7 +136,7 @@ _OF_TENSORS = ("", ".tensor", ".tensor2")
 
 
 def _of_one_element(c: Call, value: Any) -> Ref:
-    """Returns a tensor of one element, or a number, as f32 of rank 0, as torch reads it beside f32."""
+    """Returns a tensor of one element, or a number, as f32 of rank 0, as torch reads it next to f32."""
     if type(value) is not Ref:
         return c.constant(float(value), CODE["f32"])
     emit = Arithmetic(c)

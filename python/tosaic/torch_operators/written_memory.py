@@ -28,7 +28,7 @@ from tosaic.torch_operators.view_paths import Moves, Path, path_between
 __all__ = ["BEHIND_ALL", "Reader", "Write", "WrittenMemory"]
 
 BEHIND_ALL = 1 << 62
-"""A position behind all nodes."""
+"""A position after all nodes."""
 
 _FEW = 8  # newer writes that are looked at before the first tensor of the memory is
 

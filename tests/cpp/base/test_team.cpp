@@ -27,8 +27,8 @@ void spend(int rounds) {
   for (int i = 0; i < rounds; ++i) sum.fetch_add(i, std::memory_order_relaxed);
 }
 
-// Pauses and then calls `happens`, up to 40 times. Returns true as soon as `happens` does, and false if it never does. In a
-// pause, the threads of earlier teams return to the pool and fall asleep.
+// Pauses and then calls `happens`, up to 40 times. Returns true as soon as `happens` does, and false if it
+// never does. In a pause, the threads of earlier teams return to the pool and fall asleep.
 template <class F>
 bool happens_after_a_pause(F happens) {
   for (int tries = 0; tries < 40; ++tries) {

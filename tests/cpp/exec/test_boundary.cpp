@@ -1,4 +1,5 @@
-// Checks that floats become integers, and integers floats, at the boundary of a program as ir/quantized_value.h says.
+// Checks that floats become integers, and integers floats, at the boundary of a program as
+// ir/quantized_value.h says.
 #include "tosaic/exec/boundary.h"
 
 #include <catch2/catch.hpp>

@@ -179,7 +179,8 @@ TEST_CASE("a contraction fused with its rescale equals the separate nodes", "[ex
 }
 
 TEST_CASE("sums become elements of i32 with any shifts", "[exec]") {
-  // Where the constants show that every sum has a result, the loops of the contraction rescale the sums themselves.
+  // Where the constants show that every sum has a result, the loops of the contraction rescale the sums
+  // themselves.
   Data data(53);
   std::vector<Head> all = heads();
   all.push_back({Op::kTosaMatmul, TosaMatmulAttrs{1, 0, std::nullopt}, {1, 9, 40000}, {1, 40000, 20}, 20});

@@ -55,8 +55,8 @@ double share_of_others(double off) {
   return local.share(net.moved, view(other, DType::kI8, {2, kCount / 2}), nullptr);
 }
 
-// Rounds `count` numbers, between 100 and 100.5, to 101, the second nearest integer of 16 bits, and returns the error
-// as a share of its bound. `different` of the numbers are distinct; the others repeat them.
+// Rounds `count` numbers, between 100 and 100.5, to 101, the second nearest integer of 16 bits, and returns
+// the error as a share of its bound. `different` of the numbers are distinct; the others repeat them.
 double share_of_far_integers(std::int64_t count, std::int64_t different) {
   Builder b;
   const ValueId x = b.input("x", f32({count}));
@@ -79,8 +79,9 @@ double share_of_far_integers(std::int64_t count, std::int64_t different) {
   return local.share(sum, view(other, DType::kI16, {count}), qparams);
 }
 
-// The share of the integer of x - y that is off by `off` units of 2^-23, where x and y are integers of a thousandth that
-// are equal. The noise that the reference adds depends on how many values the graph has `before` these.
+// The share of the integer of x - y that is off by `off` units of 2^-23, where x and y are integers of a
+// thousandth that are equal. The noise that the reference adds depends on how many values the graph has
+// `before` these.
 double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, int before) {
   Builder b;
   for (int i = 0; i < before; ++i) b.input("other" + std::to_string(i), f32({1}));
@@ -107,8 +108,8 @@ double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, i
   return local.share(sum, view(other, DType::kI16, {1}), qparams);
 }
 
-// The share of the numbers of quantize(relu(x)) that are moved and `off` units off, where x has integers of 16 bits at
-// another scale.
+// The share of the numbers of quantize(relu(x)) that are moved and `off` units off, where x has integers of
+// 16 bits at another scale.
 double share_of_rescaled(int off) {
   constexpr std::int64_t kFew = 6;
   Builder b;

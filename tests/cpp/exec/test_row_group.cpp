@@ -1,5 +1,5 @@
-// Checks which steps form groups that are computed some rows at a time, and that groups change no byte, no watched value
-// and no error.
+// Checks which steps form groups that are computed some rows at a time, and that groups change no byte, no
+// watched value and no error.
 #include "tosaic/exec/row_group.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,6 @@
 // run_kernel: runs one operator on plain arrays with the kernels that prepare() returns. These are the
-// reference, and the fast kernel of every usable instruction set. Each runs with several numbers of threads, too.
+// reference, and the fast kernel of every usable instruction set. Each runs with several numbers of threads,
+// too.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -100,7 +101,8 @@ struct Outcome {
   std::string name;
 };
 
-// Requires that a run of several threads has the bytes of `expected`. The calls take turns with 2, 3 and 8 threads.
+// Requires that a run of several threads has the bytes of `expected`. The calls take turns with 2, 3 and 8
+// threads.
 inline void check_threads(const Request& request, std::span<const std::byte* const> operands,
                           const Bytes& expected, std::size_t size) {
   static std::size_t calls = 0;

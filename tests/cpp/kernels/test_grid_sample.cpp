@@ -61,8 +61,8 @@ Array positions(std::mt19937& random, const Shape& shape) {
   return grid;
 }
 
-// The tolerance is relative to 8. Sums of bicubic samples are smaller: the absolute values of their weights add
-// up to 1.9 at most, and pixels are drawn from a normal distribution.
+// The tolerance is relative to 8. Sums of bicubic samples are smaller: the absolute values of their weights
+// add up to 1.9 at most, and pixels are drawn from a normal distribution.
 void check_samples(const Call& call) {
   check_fast_paths(call, Numbers(static_cast<std::size_t>(num_elements(call.shape)), 8.0));
 }

@@ -1,4 +1,5 @@
-// How loops are cut into parts: each unit is in one part, parts begin at whole steps, and threads have as many of them.
+// How loops are cut into parts: each unit is in one part, parts begin at whole steps, and threads have as
+// many of them.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <mutex>

@@ -1,5 +1,5 @@
-// Blocks of quads, whose operands and results end where memory ends: kernels read and write nothing behind them.
-// Sanitizers do not see what the tiles of AMX read.
+// Blocks of quads, whose operands and results end where memory ends: kernels read and write nothing after
+// them. Sanitizers do not see what the tiles of AMX read.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>

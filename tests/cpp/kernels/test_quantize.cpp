@@ -27,7 +27,8 @@ std::vector<float> numbers(float scale, std::mt19937& random) {
   return values;
 }
 
-// Quantizes all values in runs of 0 to 70 elements, and returns how many integers are wrong, or written behind a run.
+// Quantizes all values in runs of 0 to 70 elements, and returns how many integers are wrong, or written after
+// a run.
 template <class T>
 std::int64_t count_wrong(void (*quantize)(const float*, std::int64_t, const NarrowQuantization&, T*),
                          float scale, const Bounds& bounds, const std::vector<float>& values) {

@@ -10,8 +10,8 @@
 namespace tosaic::kernels {
 namespace {
 
-// Transposes columns [first, first + cols) of a matrix of `width` columns. The memory of the source ends with the last
-// element of these columns, so that the sanitizer sees what is read behind it.
+// Transposes columns [first, first + cols) of a matrix of `width` columns. The memory of the source ends with
+// the last element of these columns, so that the sanitizer sees what is read after it.
 template <class T>
 bool is_transposed(Isa isa, std::int64_t rows, std::int64_t width, std::int64_t first, std::int64_t cols) {
   std::vector<T> source(static_cast<std::size_t>((rows - 1) * width + first + cols));

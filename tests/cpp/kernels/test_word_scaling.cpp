@@ -81,7 +81,7 @@ Array integers(std::mt19937& random, DType dtype, const Shape& shape, double mos
   return array;
 }
 
-// Compares a contraction that is fused with the RESCALE behind it with the two reference kernels.
+// Compares a contraction that is fused with the RESCALE after it with the two reference kernels.
 void check_fused(const Call& contraction, const TosaRescaleAttrs& scale) {
   const Call sums{contraction};
   Array wide{DType::kI48, sums.shape, testing::run(sums, {.reference = true}).values};

@@ -1,4 +1,5 @@
-// Arrangements for several threads: bytes that change hands, against a count byte by byte, and items that are moved.
+// Arrangements for several threads: bytes that change hands, against a count byte by byte, and items that are
+// moved.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>

@@ -22,8 +22,8 @@ std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std:
   return buffers;
 }
 
-// The least arena, a multiple of the least alignment. For some order of the buffers, placing each at its lowest
-// free offset is optimal, so all orders are tried.
+// The least arena, a multiple of the least alignment. For some order of the buffers, placing each at its
+// lowest free offset is optimal, so all orders are tried.
 std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   std::vector<std::size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

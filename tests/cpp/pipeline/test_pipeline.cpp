@@ -162,7 +162,7 @@ TEST_CASE("a pass that makes another stage than it claims, or a broken graph, is
   CHECK_THROWS_WITH(lower(sum_of_two(), broken), Catch::Contains("pass 'breaker' returns a broken graph"));
 }
 
-// The text of the error of a lowering with this pass behind the anchor.
+// The text of the error of a lowering with this pass after the anchor.
 std::string error_with(Pass pass, std::string_view anchor) {
   Pipeline pipeline = pipeline_for("TOSA-1.0+FP");
   pipeline.insert_after(anchor, std::move(pass));

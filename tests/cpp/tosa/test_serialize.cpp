@@ -223,7 +223,7 @@ TEST_CASE("constants are read without a copy if their stored form allows it") {
 
 TEST_CASE("a file in which deferred constants are computed has the same bytes as a copy", "[recipe]") {
   const std::size_t limit =
-      GENERATE(std::size_t{2'000'000'000}, std::size_t{1000});  // in the flatbuffer, or behind it
+      GENERATE(std::size_t{2'000'000'000}, std::size_t{1000});  // in the flatbuffer, or after it
   const Graph own = maxima_with_constants(false), later = maxima_with_constants(true);
   const Storage expected = tosa::serialize(own, {.inline_limit = limit});
   const tosa::FileImage image = tosa::lay_out(later, {.inline_limit = limit});

@@ -91,7 +91,7 @@ def quantized_close_to_float(
 
 
 class Returns(nn.Module):
-    """A linear layer, and beside it what a function returns of the input."""
+    """A linear layer, and next to it what a function returns of the input."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()

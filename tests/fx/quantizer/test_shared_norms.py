@@ -40,7 +40,7 @@ class Head(nn.Module):
 
 
 class WithAndWithout(nn.Module):
-    """One convolution, with a norm behind it and without."""
+    """One convolution, with a norm after it and without."""
 
     def __init__(self, *, bias: bool) -> None:
         super().__init__()

@@ -112,8 +112,8 @@ FloatRange clamp(const Site& s) {
   return clamped(s.at(0), low, high);
 }
 
-// The number that all elements other than 0 equal, if the range allows only one: 1 for booleans cast to floats, and c
-// for their products with c.
+// The number that all elements other than 0 equal, if the range allows only one: 1 for booleans cast to
+// floats, and c for their products with c.
 std::optional<double> only_magnitude(const FloatRange& range) {
   if (range.bounds.low == 0 && range.bounds.high == range.least) return range.bounds.high;
   if (range.bounds.high == 0 && range.bounds.low == -range.least) return range.bounds.low;

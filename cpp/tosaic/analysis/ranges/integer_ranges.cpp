@@ -146,8 +146,8 @@ ValueRange common_bits(const Site& s) {
   return ValueRange::all();
 }
 
-// The result has no bit that an operand lacks. So it is from 0 to any operand that is not negative, whatever the
-// other operand is: x & 0xff is from 0 to 255.
+// The result has no bit that an operand lacks. So it is from 0 to any operand that is not negative, whatever
+// the other operand is: x & 0xff is from 0 to 255.
 ValueRange bitwise_and(const Site& s) {
   const ValueRange a = s.at(0), b = s.at(1);
   if (a.low >= 0 && b.low >= 0) return {0, std::min(a.high, b.high)};
@@ -156,8 +156,8 @@ ValueRange bitwise_and(const Site& s) {
   return {common_bits(s).low, std::max(a.high, b.high)};
 }
 
-// The result has all bits of both operands. So it is from any negative operand to -1, and no less than operands
-// that are not negative.
+// The result has all bits of both operands. So it is from any negative operand to -1, and no less than
+// operands that are not negative.
 ValueRange bitwise_or(const Site& s) {
   const ValueRange a = s.at(0), b = s.at(1), bits = common_bits(s);
   if (a.low >= 0 && b.low >= 0) return {std::max(a.low, b.low), bits.high};

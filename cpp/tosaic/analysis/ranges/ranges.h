@@ -29,8 +29,8 @@ struct FloatRange {
 class FloatRanges {
  public:
   explicit FloatRanges(const Graph& graph) : FloatRanges(graph, {}) {}
-  // `observed` has the bounds that the samples of each value had, or is empty. Where there are such bounds, the
-  // value has these, and not those that the rule of its operator gives.
+  // `observed` has the bounds that the samples of each value had, or is empty. Where there are such bounds,
+  // the value has these, and not those that the rule of its operator gives.
   FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed);
   [[nodiscard]] const FloatRange& of(ValueId value) const;
 
@@ -41,8 +41,8 @@ class FloatRanges {
 
 // ---- relevant numbers of floats ----
 
-// The numbers of an operand on which the results of a program depend. A number below `bounds.low` has the same
-// effect as `bounds.low`, and one above `bounds.high` the same as `bounds.high`: the readers saturate.
+// The numbers of an operand on which the results of a program depend. A number below `bounds.low` has the
+// same effect as `bounds.low`, and one above `bounds.high` the same as `bounds.high`: the readers saturate.
 //
 //   expression                                operand   its relevant numbers begin
 //   quantize(amax(where(hidden, -1e9, x)))    -1e9      one step below the least number of the quantize node
@@ -50,22 +50,24 @@ class FloatRanges {
 //   softmax(where(hidden, -1e9, x))           -1e9      120 below the least visible number of x
 struct RelevantNumbers {
   Interval<double> bounds = Interval<double>::all();
-  // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is known.
+  // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is
+  // known.
   double step = 0;
-  // The finest change that a reader is known to notice; infinity if none is known. Outputs are no readers here.
+  // The finest change that a reader is known to notice; infinity if none is known. Outputs are no readers
+  // here.
   double finest = std::numeric_limits<double>::infinity();
-  // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers are
-  // below `bounds.low`, the differences would change.
+  // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers
+  // are below `bounds.low`, the differences would change.
   bool by_row = false;
 };
 
-// Computes the relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. The graph
-// and the ranges must outlive this object.
+// Computes the relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. The
+// graph and the ranges must outlive this object.
 //
-// A graph of floats that will be quantized has no such nodes. `levels` then has, by value, how many integers the
-// value will have, or 0, and the ranges are those of samples. Numbers beyond what samples had are not relevant,
-// and neither are changes of results below a part of the step that they will have: sigmoid(x) with 256 integers
-// reads no number beyond +-7.
+// A graph of floats that will be quantized has no such nodes. `levels` then has, by value, how many integers
+// the value will have, or 0, and the ranges are ranges of samples. Numbers beyond what samples had are not
+// relevant, and neither are changes of results below a part of the step that they will have: sigmoid(x) with
+// 256 integers reads no number beyond +-7.
 class Relevance {
  public:
   Relevance(const Graph& graph, const FloatRanges& ranges, std::span<const double> levels = {});
@@ -97,8 +99,8 @@ class Relevance {
 // output: for other floats, such as weights, it would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
-// The range of a foreign operator's results: that of the TOSA dtype of an operator that its user described, or
-// the initial one.
+// The range of a foreign operator's results: that of the TOSA dtype of an operator that its user described,
+// or the initial one.
 enum class ForeignResults : std::uint8_t { kOfTosa, kInitial };
 
 // An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].
@@ -110,8 +112,8 @@ struct IntegerWidth {
 };
 
 // The ranges of all integer values of a graph, and the nodes that may overflow. The range of a value that a
-// loop updates holds before every iteration. A graph that was not decomposed has composites without a rule. The
-// graph must outlive this object.
+// loop updates holds before every iteration. A graph that was not decomposed has composites without a rule.
+// The graph must outlive this object.
 class IntegerRanges {
  public:
   // `initial` is what initial_integer_ranges returns, with the ranges to assume for inputs.

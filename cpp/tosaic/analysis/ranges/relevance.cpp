@@ -1,14 +1,15 @@
-// Relevant numbers: a walk from the outputs to the inputs. A rule computes, from the relevant numbers of a node's
-// result, those of one operand.
+// Relevant numbers: a walk from the outputs to the inputs. A rule computes, from the relevant numbers of a
+// node's result, the relevant numbers of one operand.
 //
 //   add(x, y)        x matters from low - max(y) to high - min(y)
-//   linear(x, w, b)  b does so, beside the largest sum of products
+//   linear(x, w, b)  b does so, next to the largest sum of products
 //   relu(x)          x matters from 0, since relu of less is 0
 //   amax, where      x matters as the result does
 //   where(x > c, x)  x matters from c
 //   round(x)         x matters from 1 below to 1 above what its result does
 //
-// A softmax and an argmax tell the numbers of a row apart, but not how far one is above all others: see Extremes.
+// A softmax and an argmax tell the numbers of a row apart, but not how far one is above all others: see
+// Extremes.
 //
 // An operator without a rule needs all numbers. Bounds are moved outward by more than floats round.
 
@@ -41,9 +42,10 @@ struct Site {
   const Node& node;
   Numbers wanted;
   double slack = 0;         // a change of the result by this much goes unnoticed
-  bool of_samples = false;  // ranges are those of samples
+  bool of_samples = false;  // the ranges of samples
 
-  // A function that approaches a limit as exp(-x) does, differs from it by no more than the slack beyond this x.
+  // A function that approaches a limit as exp(-x) does, differs from it by no more than the slack beyond this
+  // x.
   [[nodiscard]] double flat() const { return slack > 0 ? std::clamp(-std::log(slack), 4.0, kFlat) : kFlat; }
   [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
   [[nodiscard]] const FloatRange& range(std::size_t i) const { return ranges.of(operand(i)); }
@@ -107,8 +109,8 @@ double beyond_samples(const Site& s, const Numbers& bounds) {
   return s.of_samples ? kMargin * magnitude(bounds).high : 0;
 }
 
-// A maximum does not depend on what one operand has below all numbers of the other one, nor a minimum on what it has
-// above them.
+// A maximum does not depend on what one operand has below all numbers of the other one, nor a minimum on what
+// it has above them.
 Numbers maximum(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
   return reaching(s.wanted, {other.low - beyond_samples(s, other), kInf});
@@ -161,7 +163,8 @@ double beside(const Numbers& compared) { return 0x1p-8 * magnitude(compared).hig
 constexpr OpTable<bool> kPassesGreater = {{Op::kGt, true}, {Op::kGe, true}};
 constexpr OpTable<bool> kPassesLess = {{Op::kLt, true}, {Op::kLe, true}};
 
-// The numbers of `x` that pass, or do not pass, a comparison of x itself: where(x > c, x, y) selects none below c.
+// The numbers of `x` that pass, or do not pass, a comparison of x itself: where(x > c, x, y) selects none
+// below c.
 Numbers passing(const Site& s, ValueId x, ValueId truth, bool passes) {
   const Node* const node = s.graph.producer(truth);
   if (node == nullptr || !(kPassesGreater.contains(node->op) || kPassesLess.contains(node->op)))
@@ -210,8 +213,8 @@ Numbers before_factor(const Site& s, std::size_t i) {
 
 Numbers multiplied(const Site& s, std::size_t i) { return reaching(before_factor(s, i), before_truth(s, i)); }
 
-// The largest magnitude of a sum of products: the number of products, times the largest magnitude of x, times that of
-// the weight.
+// The largest magnitude of a sum of products: the number of products, times the largest magnitude of x, times
+// that of the weight.
 double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
   const Shape& shape = s.graph.type(s.operand(weight)).shape;
   if (shape.size() < 2) return kInf;
@@ -267,8 +270,9 @@ Numbers exponential_less_one(const Site& s, std::size_t) {
   return {low, s.wanted.high > -1 ? std::max(std::log1p(s.wanted.high), low) + 0x1p-8 : low};
 }
 
-// silu and mish: 0 far below, where they are about x * exp(x), and at least x - 1 above 4. Where a hidden number
-// ends matters less than the step of the others, which grows with the range: twice the slack is best for both.
+// silu and mish: 0 far below, where they are about x * exp(x), and at least x - 1 above 4. Where a hidden
+// number ends matters less than the step of the others, which grows with the range: twice the slack is best
+// for both.
 Numbers gated(const Site& s, std::size_t) {
   const double tail = s.flat() + std::log(s.flat()) - 0.5;
   return {s.slack > 0 ? -std::min(tail, kFlat) : -kFlat, std::max(s.wanted.high, 4.0) + 1};
@@ -330,8 +334,8 @@ Numbers visible_elements(const Constant& constant) {
   return out;
 }
 
-// The elements of an addend that do not hide scores, if each row of the softmax has one: no number so far below the
-// others then is the largest of its row. All numbers otherwise.
+// The elements of an addend that do not hide scores, if each row of the softmax has one: no number so far
+// below the others then is the largest of its row. All numbers otherwise.
 std::optional<Numbers> visible_addend(const Site& s, ValueId id) {
   const Constant* const constant = constant_of(s.graph, id);
   const Shape& whole = s.graph.type(s.operand(0)).shape;
@@ -358,8 +362,9 @@ std::optional<Numbers> visible_addend(const Site& s, ValueId id) {
 
 Numbers visible_of(const Site& s, ValueId id, int depth);
 
-// The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the softmax
-// may change by the slack, so are operands so far below the others that their exponentials change it by less.
+// The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the
+// softmax may change by the slack, so are operands so far below the others that their exponentials change it
+// by less.
 Numbers visible(const Site& s, ValueId id, int depth = 0) {
   const Numbers found = visible_of(s, id, depth), all = s.ranges.of(id).bounds;
   const Numbers both{std::max(found.low, all.low), std::min(found.high, all.high)};
@@ -421,8 +426,8 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
 
 // ---- numbers that win or lose ----
 
-// The numbers of a value: some that follow from data, and constants far from them. If all that are above the others
-// are one number, how far it is above them makes no difference to a reader that finds the largest.
+// The numbers of a value: some that follow from data, and constants far from them. If all that are above the
+// others are one number, how far it is above them makes no difference to a reader that finds the largest.
 struct Extremes {
   Numbers others = kNoNumber, above = kNoNumber, below = kNoNumber;
 
@@ -509,8 +514,8 @@ Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
 
 Extremes extremes(const Site& s) { return extremes_of(s, s.operand(0)); }
 
-// The operand of an operator that only the order of its numbers matters to. What is above or below the others stays so
-// in integers that have as few as 2^5 steps for them.
+// The operand of an operator that only the order of its numbers matters to. What is above or below the others
+// stays so in integers that have as few as 2^5 steps for them.
 Numbers ordered(const Site& s, std::size_t) {
   const Extremes found = extremes(s);
   if (found.others.low > found.others.high) return Numbers::all();
@@ -520,7 +525,8 @@ Numbers ordered(const Site& s, std::size_t) {
           found.one_above() ? found.others.high + beside : kInf};
 }
 
-// The largest number that a softmax notices: next to one that is above the others by more, their shares are 0.
+// The largest number that a softmax notices: next to one that is above the others by more, their shares are
+// 0.
 double winning(const Site& s, double flat) {
   const Extremes found = extremes(s);
   if (!found.one_above() || found.others.low > found.others.high) return kInf;
@@ -570,8 +576,8 @@ double of_leaky_relu(const Site& s, std::size_t) {
 }
 double of_exponent(const Site& s, std::size_t) { return std::max(1.0, s.wanted.high + 1); }
 
-// Of x / sqrt(variance + eps), which changes by 1 / sqrt(eps) at most for each element of x, by as much for their mean,
-// and for the root by sqrt(n) times as much, where n elements are reduced.
+// Of x / sqrt(variance + eps), which changes by 1 / sqrt(eps) at most for each element of x, by as much for
+// their mean, and for the root by sqrt(n) times as much, where n elements are reduced.
 double of_norm(const Site& s, std::size_t i, double eps, double reduced) {
   if (i != 0 || !(eps > 0)) return kInf;
   const std::span<const ValueId> operands = s.graph.operands(s.node);
@@ -733,8 +739,8 @@ const RuleTable<Rule>& rules() {
 
 constexpr RelevantNumbers kUnread{kNoNumber, kInf, kInf, false};
 
-// Operators whose results are any numbers, if their operands are: elements of their operands, or arithmetic. Results that
-// all saturate still do so after their operands were bounded.
+// Operators whose results are any numbers, if their operands are: elements of their operands, or arithmetic.
+// Results that all saturate still do so after their operands were bounded.
 constexpr OpTable<bool> kMakesAny = {{Op::kAdd, true},      {Op::kSub, true},          {Op::kMul, true},
                                      {Op::kNeg, true},      {Op::kCast, true},         {Op::kWhere, true},
                                      {Op::kCat, true},      {Op::kStack, true},        {Op::kScatter, true},
@@ -746,8 +752,8 @@ bool is_read(const Numbers& wanted) { return wanted.low <= wanted.high; }
 Numbers bounds_of(const Site& site, std::size_t operand) {
   const Rule rule = rules()[site.node.op];
   if (rule == nullptr) return Numbers::all();
-  // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such numbers,
-  // unless the operator can make any number.
+  // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such
+  // numbers, unless the operator can make any number.
   const Op op = site.node.op;
   const bool makes_any = kMakesAny.contains(op) || info(op).has(kElementsOfInput);
   if (site.node.result_count == 1 && !makes_any) {

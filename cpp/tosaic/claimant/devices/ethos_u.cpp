@@ -1,5 +1,5 @@
-// Limits of Ethos-U over operators of TOSA, from the report of supported operators that Vela 5.2 writes (--supported-ops-
-// report). The tests of the full tier compile programs around each limit with Vela.
+// Limits of Ethos-U over operators of TOSA, from the report of supported operators that Vela 5.2 writes
+// (--supported-ops- report). The tests of the full tier compile programs around each limit with Vela.
 #include <initializer_list>
 
 #include "tosaic/claimant/devices/records.h"

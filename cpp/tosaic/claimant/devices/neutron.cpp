@@ -1,6 +1,6 @@
-// Limits of NXP's eIQ Neutron N3-64 (i.MX RT700), as far as they are public: ExecuTorch's NXP backend states them. Its SDK
-// is not public, so nothing here was run on it. A split and a select are slices. A product or quotient by a number that
-// only changes the scale needs no kernel.
+// Limits of NXP's eIQ Neutron N3-64 (i.MX RT700), as far as they are public: ExecuTorch's NXP backend states
+// them. Its SDK is not public, so nothing here was run on it. A split and a select are slices. A product or
+// quotient by a number that only changes the scale needs no kernel.
 #include <initializer_list>
 
 #include "tosaic/claimant/devices/records.h"

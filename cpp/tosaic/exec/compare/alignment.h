@@ -13,8 +13,8 @@ namespace tosaic::exec {
 
 // By default, axis i of b's value is axis permutation[i], and the permuted value is then reshaped to a's
 // shape. If `regrouped_first`, b's value is first reshaped to permuted(a's shape, permutation), because b has
-// joined or split axes after it permuted them. Then the permutation is undone. If `reshaped`, the elements are in
-// the same order though the extents look permuted: [2,3] viewed as [1,3,2].
+// joined or split axes after it permuted them. Then the permutation is undone. If `reshaped`, the elements
+// are in the same order though the extents look permuted: [2,3] viewed as [1,3,2].
 struct Alignment {
   Dims permutation;  // empty: none
   bool regrouped_first = false;
@@ -28,8 +28,8 @@ struct Alignment {
 [[nodiscard]] bool is_same_permutation(const Shape& shape, const Dims& a, const Dims& b);
 
 // All alignments of a value of shape `from` to the shape `to`. The alignments without permutation come first,
-// then channels last, then all other permutations. A reshape that looks like a permutation is the last one, and
-// only between values with different numbers of axes.
+// then channels last, then all other permutations. A reshape that looks like a permutation is the last one,
+// and only between values with different numbers of axes.
 [[nodiscard]] std::vector<Alignment> alignments(const Shape& from, const Shape& to);
 // The alignments by those `orders` that fit the shapes. Any other order would be an error of b, which the
 // comparison must not hide. If none of the orders fits the shapes, returns all alignments.

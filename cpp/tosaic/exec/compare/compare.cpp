@@ -35,7 +35,8 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
-// The names of values of graph a that are inside an FX node or operands of it, so they are not compared as results.
+// The names of values of graph a that are inside an FX node or operands of it, so they are not compared as
+// results.
 OtherValues other_values(const RunValues& a, const NodesOfFx& nodes) {
   OtherValues out;
   for (const Node& node : a.graph().nodes()) {

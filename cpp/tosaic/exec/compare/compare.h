@@ -3,8 +3,8 @@
 //   a (reference):  x -> conv -> relu -> linear
 //   b (lowered):    x -> transpose -> conv -> clamp -> transpose -> ... -> conv
 //
-// Values are matched by origin. A node of b belongs to the latest FX node among its origins (fx_nodes.h). For each FX
-// node, the nodes of b that belong to it are candidates, the last one first.
+// Values are matched by origin. A node of b belongs to the latest FX node among its origins (fx_nodes.h). For
+// each FX node, the nodes of b that belong to it are candidates, the last one first.
 //
 // Each match has three errors:
 // - total: b's value against a's value.

@@ -39,7 +39,8 @@ class FxNodes {
   [[nodiscard]] std::size_t size() const { return names_.size(); }
   // The FX nodes of both programs. Where one program has merged nodes, a node belongs to one that both have.
   void add_origins_of(const Graph& a, const Graph& b);
-  // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no origin is an FX node of the comparison.
+  // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no
+  // origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
   // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. What other nodes
   // of a graph compute for it belongs to the FX node whose value they quantize.
@@ -58,8 +59,9 @@ class FxNodes {
 // The nodes of a graph that belong to each FX node, in order. Nodes of FX nodes in `moved` belong to the FX
 // nodes that `moved` has for them.
 //
-// A node that only carries values of other FX nodes into the FX node does not count: the reshape of an operand,
-// or the rounding of an input. It counts if the FX node has no other nodes: a flip is a node that moves numbers.
+// A node that only carries values of other FX nodes into the FX node does not count: the reshape of an
+// operand, or the rounding of an input. It counts if the FX node has no other nodes: a flip is a node that
+// moves numbers.
 class NodesOfFx {
  public:
   NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved = {});
@@ -70,8 +72,8 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph, const FxNodes& fx);
-  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true. A node whose
-  // result has this name is not dropped.
+  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true. A node
+  // whose result has this name is not dropped.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
                                             bool (*is_carrier)(Op), std::string_view name = {});
 

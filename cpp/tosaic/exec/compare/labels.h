@@ -1,7 +1,8 @@
 // labels: the qparams of the values of a graph, as far as they are known.
 //
 //   canonical   %relu: i8[1,8,6,6] order(0,2,3,1) q(i8 scale 0.5 zp 3)
-//   graph       %relu: i8[1,6,6,8] = tosa.rescale(..)      scale 0.5, zero point 3: the value of the same name
+//   graph       %relu: i8[1,6,6,8] = tosa.rescale(..)      scale 0.5, zero point 3: the value of the same
+//                                                          name
 //               %part: i8[1,6,6,4] = tosa.slice(%relu)     the same: its elements were moved
 #pragma once
 
@@ -11,9 +12,10 @@
 
 namespace tosaic::exec {
 
-// The qparams by value id: those of the graph, otherwise those of the canonical value of the same name, if
-// `canonical` is not null, otherwise those of the operands whose elements were moved. They are not known if the same
-// elements have other qparams where they are moved again: twice a value has its integers, and no node of its own.
+// The qparams by value id: from the graph, otherwise from the canonical value of the same name, if
+// `canonical` is not null, otherwise from the operands whose elements were moved. They are not known if the
+// same elements have other qparams where they are moved again: twice a value has its integers, and no node of
+// its own.
 [[nodiscard]] std::vector<QParamsRef> labels(const Graph& graph, const Graph* canonical);
 
 }  // namespace tosaic::exec

@@ -92,8 +92,8 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
   return labelled.empty() ? others : labelled;
 }
 
-// True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), a number between its
-// nodes, or these numbers moved.
+// True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), a number
+// between its nodes, or these numbers moved.
 bool Matcher::is_no_result(ValueId value) const {
   const Graph& graph = b_.graph();
   const auto is_named = [this](std::string name) {
@@ -144,8 +144,9 @@ const Match& Matcher::nearest(const Reference& reference, const std::vector<Matc
   return candidates[best];
 }
 
-// False if one side is a truth value and the other one is a number, or if one side is a float or a quantized value and the other side is an integer without qparams. At
-// stage integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
+// False if one side is a truth value and the other one is a number, or if one side is a float or a quantized
+// value and the other side is an integer without qparams. At stage integer, the integers between two
+// quantized values have no qparams, so they cannot be dequantized.
 bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   const TensorType& type = b_.graph().type(value);
   if ((reference.array.dtype == DType::kBool) != (type.dtype == DType::kBool)) return false;
@@ -157,8 +158,9 @@ bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   return is_float(type.dtype) || b_.qparams(value) || !(is_float(reference.array.dtype) || reference.qparams);
 }
 
-// The floats, and their comparisons, from which an FX node computes the integers that it rounds to. They are no
-// results: the result is the rounded value, or what is computed from it. Their numbers may be in units of a scale.
+// The floats, and their comparisons, from which an FX node computes the integers that it rounds to. They are
+// no results: the result is the rounded value, or what is computed from it. Their numbers may be in units of
+// a scale.
 std::unordered_set<std::uint32_t> Matcher::before_rounding(FxId fx) const {
   const Graph& graph = b_.graph();
   std::unordered_set<std::uint32_t> found;

@@ -9,8 +9,8 @@ namespace tosaic::exec {
 
 // The array, dequantized unless `qparams` is null.
 [[nodiscard]] Held as_numbers(const ArrayView& view, const QParamsRef& qparams);
-// The array as integers of the dtype, if it has integers as wide as these: TOSA stores unsigned integers without
-// qparams in the signed dtype, with the same bits. Returns other arrays as they are.
+// The array as integers of the dtype, if it has integers as wide as these: TOSA stores unsigned integers
+// without qparams in the signed dtype, with the same bits. Returns other arrays as they are.
 [[nodiscard]] ArrayView with_sign_of(DType dtype, const ArrayView& view);
 // The integers that represent the numbers of a float array.
 [[nodiscard]] Held as_integers(const ArrayView& numbers, const QParams& qparams);

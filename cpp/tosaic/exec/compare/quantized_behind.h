@@ -6,7 +6,7 @@
 //
 // fold-qdq moves a quantize node in front of operators that commute with it. If such an operator bounds or
 // selects numbers, the integers in front of it need not represent the others. So they are no counterpart of
-// the float value that has their name, but of the float value behind the operator.
+// the float value that has their name, but of the float value after the operator.
 #pragma once
 
 #include <map>

@@ -14,7 +14,8 @@ ValueId rounded(const Graph& graph, ValueId value) {
   return maker != nullptr && maker->op == Op::kQuantize ? integers : value;
 }
 
-// By value: true if a node of another FX node, or an output, reads it, or the floats that its integers stand for.
+// By value: true if a node of another FX node, or an output, reads it, or the floats that its integers stand
+// for.
 std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   std::vector<bool> read(graph.values().size(), false);
   for (const Output& output : graph.outputs()) read[rounded(graph, output.value).index()] = true;

@@ -22,8 +22,8 @@ struct Reference {
 };
 
 // FX nodes that have several values of equal type in the graph which other FX nodes or outputs read, such as
-// the two parts of a complex number, or several forms of the result: rounded for one reader, and as floats for
-// another one. Then it is not known which value of b corresponds to which value of a.
+// the two parts of a complex number, or several forms of the result: rounded for one reader, and as floats
+// for another one. Then it is not known which value of b corresponds to which value of a.
 [[nodiscard]] std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes,
                                                  const FxNodes& fx);
 // The last value of each FX node in a's run, except for the FX nodes `left_out`, in the order of a's nodes.

@@ -100,8 +100,9 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
-  // The qparams of a's integers. Those of a float are the ones that it was dequantized with, perhaps in front
-  // of nodes that move its elements or multiply them by a number: b has the same integers for these floats.
+  // The qparams of a's integers. The qparams of a float are the ones that it was dequantized with, perhaps in
+  // front of nodes that move its elements or multiply them by a number: b has the same integers for these
+  // floats.
   QParamsRef units_of_a(ValueId value) const {
     const Graph& graph = a_.graph();
     if (a_.qparams(value) || !is_float(graph.type(value).dtype)) return a_.qparams(value);

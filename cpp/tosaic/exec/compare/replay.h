@@ -21,10 +21,10 @@
 
 namespace tosaic::exec {
 
-// How the qparams of b's value differ from those of the reference.
+// How the qparams of b's value differ from the reference's.
 enum class Quantization : std::uint8_t {
   kSame,   // they do not, or one side has none
-  kNear,   // as those of two calibrations
+  kNear,   // as after two calibrations
   kOther,  // by more
 };
 
@@ -61,7 +61,7 @@ enum class Errors : std::uint8_t {
 // True if b has values with other qparams than a.
 [[nodiscard]] bool is_quantized_otherwise(const std::map<FxResult, ReplayedResult>& replayed);
 // Removes the shares: if b is quantized otherwise, its integers differ from a's, and no bound follows from a.
-// Values whose qparams differ by more than those of two calibrations get an infinite share: they are wrong.
+// Values whose qparams differ by more than after two calibrations get an infinite share: they are wrong.
 void drop_bounds(std::map<FxResult, ReplayedResult>& replayed);
 
 }  // namespace tosaic::exec

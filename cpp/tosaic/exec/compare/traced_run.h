@@ -20,8 +20,8 @@ struct TracedRun {
 // Unsigned integers have an unsigned dtype, although RESCALE stores them as the same bits in the signed one.
 //
 // The values have the qparams of the graph. If `canonical` is not null, it is the graph at stage integer that
-// the graph was legalized from. A value without qparams then has those of the canonical value of its name.
-// Data movement passes qparams on: the slices of a quantized value represent numbers, too.
+// the graph was legalized from. A value without qparams then has the qparams of the canonical value of its
+// name. Data movement passes qparams on: the slices of a quantized value represent numbers, too.
 class RunValues {
  public:
   RunValues(const Graph& graph, const std::vector<TracedValue>& trace, const Graph* canonical = nullptr);

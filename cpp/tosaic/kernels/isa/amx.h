@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t kTileRows = 16, kTileBytes = 64, kTileCols = 16;
 
-// They are written in assembly, because not all compilers know which memory their intrinsics for tiles access.
+// They are written in assembly, because not all compilers know which memory their intrinsics for tiles
+// access.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};

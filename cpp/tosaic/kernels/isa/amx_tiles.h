@@ -1,21 +1,21 @@
-// Products of quads by AMX. Its registers are tiles: matrices of up to 16 rows of 64 bytes. One instruction adds the
-// product of a tile of A, 16 rows by 64 bytes of depth, and a tile of B, 16 quads of depth by 16 columns, to a tile of
-// C, 16 rows by 16 columns of 32 bits. A tile of A is read from rows that lie anywhere at equal distances, and 16 quads
-// of a panel are a tile of B. So operands are packed and gathered as for the other sets that multiply quads, and blocks
-// with too few rows are multiplied by the loops of tiles.h.
+// Products of quads by AMX. Its registers are tiles: matrices of up to 16 rows of 64 bytes. One instruction
+// adds the product of a tile of A, 16 rows by 64 bytes of depth, and a tile of B, 16 quads of depth by 16
+// columns, to a tile of C, 16 rows by 16 columns of 32 bits. A tile of A is read from rows that lie anywhere
+// at equal distances, and 16 quads of a panel are a tile of B. So operands are packed and gathered as for the
+// other sets that multiply quads, and blocks with too few rows are multiplied by the loops of tiles.h.
 //
 //   tile 0, 1   sums of the upper rows, by the first and the second 16 columns of a panel
 //   tile 2, 3   sums of the lower rows
 //   tile 4, 5   A and B, for whole steps of 64 bytes of depth
 //   tile 6, 7   A and B, for the rest of the depth
 //
-// All tiles of rows of a block have the same number of rows, so that the registers are configured once: if the rows
-// cannot be divided evenly, the last tile begins so early that its first rows are computed twice. The configuration and
-// the contents of tiles belong to a thread, and callers expect nothing of them (they are volatile in the ABI). Here they
-// live for one call of multiply_by_tiles().
+// All tiles of rows of a block have the same number of rows, so that the registers are configured once: if
+// the rows cannot be divided evenly, the last tile begins so early that its first rows are computed twice.
+// The configuration and the contents of tiles belong to a thread, and callers expect nothing of them (they
+// are volatile in the ABI). Here they live for one call of multiply_by_tiles().
 //
-// Sums leave the tiles for memory. While the tiles multiply, vectors rescale the sums before: a few rows after each
-// step.
+// Sums leave the tiles for memory. While the tiles multiply, vectors rescale the sums before: a few rows
+// after each step.
 //
 // Only files of kernels/isa/ include this header.
 #pragma once
@@ -36,7 +36,8 @@ struct Sums {
   Index row = 0, rows = 0;
 };
 
-// Rescales rows of a panel of W vectors if every shift has the high halves of products, and no sums are to be added.
+// Rescales rows of a panel of W vectors if every shift has the high halves of products, and no sums are to be
+// added.
 template <int W, bool kHasRowBias>
 struct RescaledPanel {
   static constexpr int kRowsAtOnce = 4 / W;
@@ -54,8 +55,8 @@ struct RescaledPanel {
         columns(*block.rescale, panel.first),
         mask(static_cast<__mmask32>(~std::uint32_t{0} >> (32 - panel.valid))) {}
 
-  // Vector v of the sums of the next rows, rescaled. Values of odd lanes are loaded once more from one element on, where
-  // they are in even lanes: a shift would take the unit that rescales.
+  // Vector v of the sums of the next rows, rescaled. Values of odd lanes are loaded once more from one
+  // element on, where they are in even lanes: a shift would take the unit that rescales.
   template <int v>
   [[gnu::always_inline]] V32 rescaled(const Sums& part) const {
     const std::uint32_t* at = part.sums + v * kLanes<std::uint32_t>;
@@ -212,8 +213,9 @@ template <int kTile>
     load_tile<kTile>(bias, 0);
 }
 
-// The panel of B after the one that is multiplied. Each step of the multiplication moves a part of it into the second-level
-// cache. The weights of a whole network are too large for the caches of a core, and the tiles would wait for memory.
+// The panel of B after the one that is multiplied. Each step of the multiplication moves a part of it into
+// the second-level cache. The weights of a whole network are too large for the caches of a core, and the
+// tiles would wait for memory.
 struct NextPanel {
   const char* at = nullptr;
   Index bytes = 0, bytes_of_step = 0;
@@ -234,7 +236,8 @@ struct NextPanel {
   }
 };
 
-// Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to `to`.
+// Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to
+// `to`.
 template <int R, int W, class Panel>
 [[gnu::always_inline]] inline void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid,
                                                  const TileStart& upper, const TileStart& lower,
@@ -318,7 +321,8 @@ void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const C
   finish_by.template operator()<RescaledPanel<W, false>>();
 }
 
-// True if tiles take less time than the vectors of tiles.h, which do not have to be configured and keep sums in registers.
+// True if tiles take less time than the vectors of tiles.h, which do not have to be configured and keep sums
+// in registers.
 [[gnu::always_inline]] inline bool is_worth_tiles(Index rows, Index depth) {
   constexpr Index kFewRows = 3, kSmallDepth = 16, kSmallSize = 1024;
   return rows >= kFewRows && depth > kSmallDepth && rows * depth >= kSmallSize;

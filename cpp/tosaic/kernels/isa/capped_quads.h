@@ -1,10 +1,10 @@
-// The loops of CappedQuads (isa/gemm.h): three instructions for a vector of quads. Only files of kernels/isa/ include
-// this header.
+// The loops of CappedQuads (isa/gemm.h): three instructions for a vector of quads. Only files of kernels/isa/
+// include this header.
 //
-// The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more instructions.
-// Pairs take four for as many products. What was taken off B (kernels/excess.h) is multiplied first: for one panel at a
-// time, term by term, with sixteen rows of A in a vector. For that, A is transposed to columns of pairs. The sums of the
-// excess are what the sums of the tiles begin with.
+// The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more
+// instructions. Pairs take four for as many products. What was taken off B (kernels/excess.h) is multiplied
+// first: for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed
+// to columns of pairs. The sums of the excess are what the sums of the tiles begin with.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -45,8 +45,8 @@ static_assert(kPanelCols == Excess::kCols);
   }
 }
 
-// Writes the pairs of A strip by strip. In a strip of kStripRows rows, the pairs of one depth are side by side. Rows behind
-// the last one are copies of it.
+// Writes the pairs of A strip by strip. In a strip of kStripRows rows, the pairs of one depth are side by
+// side. Rows after the last one are copies of it.
 inline void transpose_pairs(const GemmBlock<CappedQuads>& block, std::byte* to) {
   const Index pairs = excess_pairs(block.depth);
   for (Index strip = 0; strip < block.rows; strip += kStripRows) {
@@ -74,8 +74,8 @@ struct ColumnSums {
 };
 static_assert(sizeof(ColumnSums) == kPanelCols * ExcessTerm::kPairBytes);
 
-// Adds the products of terms to the sums of their columns. If kIsCut, only the terms from `first` to `end` are multiplied.
-// The pairs of A begin with `first`.
+// Adds the products of terms to the sums of their columns. If kIsCut, only the terms from `first` to `end`
+// are multiplied. The pairs of A begin with `first`.
 template <bool kIsCut>
 [[gnu::always_inline]] inline void add_terms(const ExcessTerm* term, const ExcessTerm* last, Index first,
                                              Index end, const std::byte* pairs, ColumnSums& sums) {
@@ -90,7 +90,8 @@ template <bool kIsCut>
   }
 }
 
-// Adds the sums, and numbers that are the same in all rows, to the rows of a panel; if kIsFirst, writes these rows.
+// Adds the sums, and numbers that are the same in all rows, to the rows of a panel; if kIsFirst, writes these
+// rows.
 template <bool kIsFirst>
 [[gnu::always_inline]] inline void add_rows(const ColumnSums& sums, __m256i left_number, __m256i right_number,
                                             std::uint32_t* to) {
@@ -138,8 +139,8 @@ template <bool kIsFirst>
   return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(starts)));
 }
 
-// Writes the sums of the excess of a panel, whose columns begin at `column`, and the biases of the columns. Row i is at
-// to + i * kPanelCols. The panel has an excess.
+// Writes the sums of the excess of a panel, whose columns begin at `column`, and the biases of the columns.
+// Row i is at to + i * kPanelCols. The panel has an excess.
 inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const std::byte* pairs,
                        std::uint32_t* to) {
   const Index first = block.first_depth / 2 * ExcessTerm::kPairBytes,
@@ -176,8 +177,8 @@ inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const 
   }
 }
 
-// Computes a tile of R rows by W vectors. Its sums begin with `start`, rows of a panel, or if it is null with the biases.
-// Each step moves memory of the next panel into the second-level cache.
+// Computes a tile of R rows by W vectors. Its sums begin with `start`, rows of a panel, or if it is null with
+// the biases. Each step moves memory of the next panel into the second-level cache.
 template <int R, int W>
 void capped_tile(const GemmBlock<CappedQuads>& block, Index row, const Columns<CappedQuads>& columns,
                  const std::uint32_t* start) {

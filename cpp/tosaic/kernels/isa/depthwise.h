@@ -4,9 +4,9 @@
 // split into phase planes, one per position modulo the strides. All planes have the same pitch, so that every
 // tap reads its plane at a constant offset.
 //
-// Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each pair is
-// zero. With WidePairs there are at most kMostWideDepth taps. Some instruction sets multiply several taps of bytes at
-// once: isa/depthwise_steps.h.
+// Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each
+// pair is zero. With WidePairs there are at most kMostWideDepth taps. Some instruction sets multiply several
+// taps of bytes at once: isa/depthwise_steps.h.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct DepthwiseLine {
   const Factor<T>* weight = nullptr;
   const Sum<T>* bias = nullptr;  // null: no bias
   Sum<T>* output = nullptr;
-  // If not null, the sums are rescaled to `words` instead of `output`, and `bias` is not added. Only for WidePairs.
+  // If not null, the sums are rescaled to `words` instead of `output`, and `bias` is not added. Only for
+  // WidePairs.
   const WordTables* rescale_words = nullptr;
   std::int16_t* words = nullptr;
   std::int64_t channels = 0;

@@ -1,5 +1,5 @@
-// Depthwise convolution of bytes in pairs of taps, for instruction sets that rescale vectors. The others multiply tap by
-// tap: isa/depthwise.cpp.
+// Depthwise convolution of bytes in pairs of taps, for instruction sets that rescale vectors. The others
+// multiply tap by tap: isa/depthwise.cpp.
 #include "tosaic/kernels/isa/vector.h"
 
 #if !defined(__aarch64__) && TOSAIC_VECTOR_BYTES > 16

@@ -1,4 +1,4 @@
-// The loop behind DepthwiseStepKernels. Only files of kernels/isa/ include this header.
+// The loop of DepthwiseStepKernels. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/depthwise_steps.h"
@@ -30,8 +30,8 @@ using Words = Vector<std::int16_t>;
 }
 #endif
 
-// Loads the factors of a block at four taps, and interleaves them. Only the first kTaps taps are read; the factors of the
-// others are zero.
+// Loads the factors of a block at four taps, and interleaves them. Only the first kTaps taps are read; the
+// factors of the others are zero.
 template <int kTaps>
 [[gnu::always_inline]] inline void load_step(const Byte* const* tap, Index at,
                                              Vector<Byte> (&factors)[kVectors]) {
@@ -145,7 +145,8 @@ void line_of(const DepthwiseSteps<T>& line) {
 
 template <class T, RescaleWay kWay>
 void line_by(const DepthwiseSteps<T>& line) {
-  // 3 x 3 taps: the pointers to the taps stay in registers, and so do the weights of a block if there are enough.
+  // 3 x 3 taps: the pointers to the taps stay in registers, and so do the weights of a block if there are
+  // enough.
   constexpr int kStep = Arithmetic<T>::kStep, kNine = (9 + kStep - 1) / kStep;
   return line.num_taps == 9 ? line_of<T, kNine, 9 - kStep*(kNine - 1), kWay>(line)
                             : line_of<T, 0, 0, kWay>(line);

@@ -33,8 +33,8 @@ void map1(const Parameters& parameters, const void* const* in, void* out, int64_
   for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i]));
 }
 
-// Combines the elements of two operands. An operand whose bit is set in Parameters::scalars has one element only, which is
-// combined with each element of the other operand.
+// Combines the elements of two operands. An operand whose bit is set in Parameters::scalars has one element
+// only, which is combined with each element of the other operand.
 template <class T, class Out, class F>
 void map2(const Parameters& parameters, const void* const* in, void* out, int64_t count) {
   const auto* a = static_cast<const T*>(in[0]);
@@ -232,7 +232,8 @@ TOSAIC_UNARY(Log, log_of(x))
 TOSAIC_UNARY(Rsqrt, 1.0 / __builtin_sqrt(x))
 TOSAIC_UNARY(Sigmoid, sigmoid_of(x))
 TOSAIC_UNARY(Tanh, tanh_of(x))
-// A NaN is returned as it is: a product of two NaNs has the sign of the first factor, and compilers exchange factors.
+// A NaN is returned as it is: a product of two NaNs has the sign of the first factor, and compilers exchange
+// factors.
 TOSAIC_UNARY(Gelu, x == x ? x * normal_distribution(x) : x)
 TOSAIC_UNARY(GeluTanh, x / (1.0 + exp_of(x * (-1.5957691216057308 - 0.071354816272600251 * (x * x)))))
 TOSAIC_UNARY(Silu, x / (1.0 + exp_of(-x)))

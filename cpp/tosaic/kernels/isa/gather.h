@@ -10,8 +10,8 @@ namespace {
 
 using Index = std::int64_t;
 
-// as_factors() converts `count` elements of A to the factors that the product multiplies. The argument types select the
-// overload of each form: a plain copy here, Pairs and Quads below.
+// as_factors() converts `count` elements of A to the factors that the product multiplies. The argument types
+// select the overload of each form: a plain copy here, Pairs and Quads below.
 template <class T>
 [[gnu::always_inline]] inline void as_factors(T* to, const T* from, T, Index count) {
   copy(to, from, count);
@@ -73,7 +73,7 @@ constexpr Index kShortRun = 16;
 #endif
 }
 
-// Bytes as quads need them. Whole vectors are written, so bytes behind the last element are overwritten.
+// Bytes as quads need them. Whole vectors are written, so bytes after the last element are overwritten.
 [[gnu::always_inline]] inline void as_factors(std::int8_t* to, const std::int8_t* from, std::int8_t,
                                               Index count) {
   constexpr Index lanes = kLanes<std::int8_t>;
@@ -111,7 +111,7 @@ template <class T>
   for (Index i = 0; i < count; ++i) to[i] = zero_point;
 }
 
-// Fills up the last step of a row. The bytes behind a row of quads may have any value: they are multiplied by
+// Fills up the last step of a row. The bytes after a row of quads may have any value: they are multiplied by
 // zeros.
 template <class T>
 [[gnu::always_inline]] inline void finish_step(Factor<T>* row, Index depth) {
@@ -177,8 +177,8 @@ void gather_row(const Patches<T>& patches, const Source<T>* image, const Index* 
   }
 }
 
-// The rows of one line of outputs, with all taps. It has the line of the image for each tap along d and h; null
-// is padding.
+// The rows of one line of outputs, with all taps. It has the line of the image for each tap along d and h;
+// null is padding.
 template <class T>
 struct Lines {
   static constexpr Index kMost = 64;
@@ -213,8 +213,8 @@ template <class T>
     }
   };
 #if TOSAIC_VECTOR_BYTES == 32
-  // Of a short run, a whole vector is read if it ends inside of the line. What is written behind the run is overwritten by
-  // the next one, or lies behind the row.
+  // Of a short run, a whole vector is read if it ends inside of the line. What is written after the run is
+  // overwritten by the next one, or lies after the row.
   if (!kReadsInPlace<T> && run < kShortRun && at + kShortRun <= patches.in[2] * patches.channels)
     return gather_runs(
         [&](Factor<T>* to, const Source<T>* from) { as_factors(to, from, patches.zero_point, kShortRun); });

@@ -4,38 +4,39 @@
 //   C[rows x cols] (+)= A[rows x depth] * B[depth x cols]       vectors are along the columns
 //
 // The rows of a block of A are `a_stride` apart, and their elements are adjacent. The block is a part of the
-// operand itself, or of gathered rows or image patches. B is packed in panels of `panel` columns, one after the
-// other. A panel is an array [depth][width], where width is `panel`, or `lanes` for a last panel of at most
-// `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order of depth.
+// operand itself, or of gathered rows or image patches. B is packed in panels of `panel` columns, one after
+// the other. A panel is an array [depth][width], where width is `panel`, or `lanes` for a last panel of at
+// most `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order of depth.
 //
-// Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an array
-// [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B there
-// are zero. There are these forms:
+// Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an
+// array [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B
+// there are zero. There are these forms:
 //
-//   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to 16
-//               bits.
-//   WidePairs   i16 times i8, without zero points. Sums of a block are exact in 32 bits, because its depth is at
-//               most kMostWideDepth, or because its elements of B are small. They are added up in 64 bits.
+//   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to
+//               16 bits.
+//   WidePairs   i16 times i8, without zero points. Sums of a block are exact in 32 bits, because its depth is
+//               at most kMostWideDepth, or because its elements of B are small. They are added up in 64 bits.
 //   Quads       i8 times i8, modulo 2^32. On x86, A is read as bytes without sign, B as bytes with sign, and
-//               gathering adds q = 128 to the elements of A. On Arm, both have a sign, and q = 0. With a + q = u, and
-//               zero points a_zp and b_zp,
+//               gathering adds q = 128 to the elements of A. On Arm, both have a sign, and q = 0. With a + q
+//               = u, and zero points a_zp and b_zp,
 //
 //                 sum (a - a_zp)(b - b_zp) = sum u b - (q + a_zp) sum b - b_zp (sum u - depth (q + a_zp))
 //
-//               The second term depends on the column only and the third one on the row only. They are added as
-//               biases of columns and rows. Padding of a patch is the zero point. Sets without instructions for quads
-//               multiply them as two pairs: that takes more time than Pairs, but B has half as many bytes.
+//               The second term depends on the column only and the third one on the row only. They are added
+//               as biases of columns and rows. Padding of a patch is the zero point. Sets without
+//               instructions for quads multiply them as two pairs: that takes more time than Pairs, but B has
+//               half as many bytes.
 //
-//   CappedQuads i8 times i8, modulo 2^32, as Quads, for sets with an instruction that saturates sums of two products. The
-//               elements of B are capped so that none saturates, and what is taken off them is multiplied separately:
-//               kernels/excess.h, isa/capped_quads.h.
+//   CappedQuads i8 times i8, modulo 2^32, as Quads, for sets with an instruction that saturates sums of two
+//               products. The elements of B are capped so that none saturates, and what is taken off them is
+//               multiplied separately: kernels/excess.h, isa/capped_quads.h.
 //
-//   PositivePairs  i8 times i8 in pairs, modulo 2^32. All factors are 128 more than the elements, and have 16 bits. The
-//               equation of quads holds with b + 128 in place of b, and zero points that are 128 more. Since no product
-//               is negative, the adders of floats can add them: isa/positive_pairs.h.
+//   PositivePairs  i8 times i8 in pairs, modulo 2^32. All factors are 128 more than the elements, and have 16
+//               bits. The equation of quads holds with b + 128 in place of b, and zero points that are 128
+//               more. Since no product is negative, the adders of floats can add them: isa/positive_pairs.h.
 //
-// Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels has the
-// first elements of the pairs before the second ones: isa/pairs.h.
+// Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels
+// has the first elements of the pairs before the second ones: isa/pairs.h.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +54,8 @@ struct Quads {};
 struct CappedQuads {};
 struct PositivePairs {};
 
-// The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block and
-// of the sums, and the number of elements of depth that one step multiplies.
+// The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block
+// and of the sums, and the number of elements of depth that one step multiplies.
 template <class T>
 struct Arithmetic {
   using Source = T;
@@ -135,8 +136,8 @@ inline constexpr std::int32_t kQuadOffset = 0;
 inline constexpr std::int32_t kQuadOffset = 128;
 #endif
 
-// What is to be added to the zero point of A, if kCompensates, to have the factor of an element that is 0. The zero
-// points of PositivePairs are factors.
+// What is to be added to the zero point of A, if kCompensates, to have the factor of an element that is 0.
+// The zero points of PositivePairs are factors.
 template <class T>
 inline constexpr std::int32_t kZeroPointOffset = kHasQuads<T> ? kQuadOffset : 0;
 // The factors of PositivePairs are so much more than the elements.
@@ -148,21 +149,21 @@ template <class T>
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
 }
 
-// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the rows of B
-// from row `at` of the block on.
+// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the
+// rows of B from row `at` of the block on.
 //
-// The first row of the block does not have the first `not_first` elements, and the last row does not have the last
-// `not_last` ones: they are not read. Only for floats.
+// The first row of the block does not have the first `not_first` elements, and the last row does not have the
+// last `not_last` ones: they are not read. Only for floats.
 template <class T>
 struct Run {
   const Factor<T>* a = nullptr;
   std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
 };
 
-// Two elements of a column of B, in rows 2 * i and 2 * i + 1 of a band, are a pair. Capping reduces one of them. A term says
-// by how much: the first two `factors` are what was taken off the two elements, of which one is 0, and the other two repeat
-// them. The kernel multiplies a term by the elements of A that belong to the pair: for kRows rows of A at once, whose pairs
-// it has copied next to each other.
+// Two elements of a column of B, in rows 2 * i and 2 * i + 1 of a band, are a pair. Capping reduces one of
+// them. A term says by how much: the first two `factors` are what was taken off the two elements, of which
+// one is 0, and the other two repeat them. The kernel multiplies a term by the elements of A that belong to
+// the pair: for kRows rows of A at once, whose pairs it has copied next to each other.
 struct ExcessTerm {
   static constexpr std::int64_t kRows = 32;
   static constexpr std::int64_t kPairBytes = 2 * kRows;
@@ -170,12 +171,15 @@ struct ExcessTerm {
   std::uint32_t column;  // kPairBytes times the column in the panel
   std::int8_t factors[4];
 };
-// All terms of a packed B, panel by panel. Their sums have 16 bits, so the terms of a panel may need several rounds.
+// All terms of a packed B, panel by panel. Their sums have 16 bits, so the terms of a panel may need several
+// rounds.
 struct Excess {
   static constexpr std::int64_t kCols = 16;  // of a panel
-  // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r + 1].
+  // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r +
+  // 1].
   const std::uint32_t *rounds = nullptr, *begin = nullptr;
-  // In round r, the sums of column j begin with starts[kCols * r + j]. Then no sum leaves the range of 16 bits.
+  // In round r, the sums of column j begin with starts[kCols * r + j]. Then no sum leaves the range of 16
+  // bits.
   const std::int16_t* starts = nullptr;
   const ExcessTerm* terms = nullptr;
 };
@@ -186,7 +190,8 @@ struct Excess {
 [[nodiscard]] constexpr std::int64_t excess_rows(std::int64_t rows) {
   return (rows + ExcessTerm::kRows - 1) / ExcessTerm::kRows * ExcessTerm::kRows;
 }
-// The size of GemmBlock::spare in bytes. The kernel copies the pairs of A there, and sums the excess of a panel there.
+// The size of GemmBlock::spare in bytes. The kernel copies the pairs of A there, and sums the excess of a
+// panel there.
 [[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
   constexpr auto sum_bytes = static_cast<std::int64_t>(sizeof(std::uint32_t));
   return excess_rows(rows) * (2 * excess_pairs(depth) + Excess::kCols * sum_bytes);
@@ -197,25 +202,26 @@ struct GemmBlock {
   std::int64_t rows = 0, cols = 0, depth = 0;
   const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
-  // If not null, the rows of A consist of these runs, and `a` is not read. Elsewhere in the block's depth, A is 0 and
-  // nothing is multiplied. Only for floats, and for quads if GemmKernels::reads_lines. Runs of quads have the same
-  // depth each, in whole quads, and the block's depth together.
+  // If not null, the rows of A consist of these runs, and `a` is not read. Elsewhere in the block's depth, A
+  // is 0 and nothing is multiplied. Only for floats, and for quads if GemmKernels::reads_lines. Runs of quads
+  // have the same depth each, in whole quads, and the block's depth together.
   const Run<T>* runs = nullptr;
   std::int64_t num_runs = 0;
   bool runs_are_whole = true;  // Run::not_first and Run::not_last are 0
-  // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are line_stride apart.
+  // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are
+  // line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
-  // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
-  // multiplied. Not if GemmKernels::reads_lines.
+  // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole
+  // step, are multiplied. Not if GemmKernels::reads_lines.
   std::int64_t panel_depth = 0, first_depth = 0;
   // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
   Excess excess = {};
   // Only for CappedQuads: memory of spare_bytes(), which multiply() writes.
   std::byte* spare = nullptr;
   bool same_rows = false;  // `a` and `spare` are as in the call of multiply() before
-  // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only if
-  // kFetches<T>.
+  // Bytes that the next blocks read: they are moved into the second-level cache while this block is
+  // multiplied. Only if kFetches<T>.
   const char* fetched = nullptr;
   std::int64_t fetched_bytes = 0;
   Sum<T>* c = nullptr;
@@ -232,7 +238,8 @@ struct GemmBlock {
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;
-  // If not null, the sums are rescaled to `words` instead of C, and column_bias is not added. Only for WidePairs.
+  // If not null, the sums are rescaled to `words` instead of C, and column_bias is not added. Only for
+  // WidePairs.
   const WordTables* rescale_words = nullptr;
   std::int16_t* words = nullptr;
   std::int64_t words_stride = 0;
@@ -240,8 +247,8 @@ struct GemmBlock {
 
 // Image patches as rows of A, channels last. A row is an output position (batch, d, h, w), and the depth is
 // (tap d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate o *
-// step + offset[t]. A coordinate outside the image reads the zero point. (What gathering does to elements: see
-// above.)
+// step + offset[t]. A coordinate outside the image reads the zero point. (What gathering does to elements:
+// see above.)
 template <class T>
 struct Patches {
   const Source<T>* input = nullptr;  // points to the first channel of the group

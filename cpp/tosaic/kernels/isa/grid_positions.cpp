@@ -93,7 +93,7 @@ template <GridPadding P>
   return axis.shift == 0 ? scaled : scaled + axis.shift;
 }
 
-// True where a whole position is beside the image.
+// True where a whole position is outside of the image.
 [[gnu::always_inline]] inline Ints beside(Ints at, const GridAxis& axis) {
   return (at | (static_cast<std::int32_t>(axis.last) - at)) >> 31;  // the sign bit
 }
@@ -107,7 +107,7 @@ template <GridPadding P>
   return column + y * layout.y.stride + layout.origin;
 }
 
-// Whole positions as integers; those beside the image become -1 or last + 1.
+// Whole positions as integers; positions outside of the image become -1 or last + 1.
 [[gnu::always_inline]] inline Ints near_image(Floats whole, const GridAxis& axis) {
   return to_int(at_most(at_least(whole, -1.0F), axis.last + 1.0F));
 }
@@ -125,8 +125,9 @@ struct Position {
 template <GridPadding P>
 [[gnu::always_inline]] inline void nearest(const GridLayout& layout, Position p, Index i, GridTaps& taps,
                                            Ints& outside) {
-  // The sum with 1.5 * 2^23 has no fraction bits: it is rounded half to even, and its low bits are the integer.
-  // Positions beyond 2^22 and NaN become integers that, without a sign, are beyond 2^22 too: beside the image.
+  // The sum with 1.5 * 2^23 has no fraction bits: it is rounded half to even, and its low bits are the
+  // integer. Positions beyond 2^22 and NaN become integers that, without a sign, are beyond 2^22 too: outside
+  // of the image.
   const auto rounded = [](Floats at) { return (Ints)((Bits)(at + 1.5F * kWhole) - 0x4B400000U); };
   Ints x = rounded(padded<P>(p.x, layout.x)), y = rounded(padded<P>(p.y, layout.y));
   if constexpr (P == GridPadding::kZeros) {
@@ -160,9 +161,9 @@ template <GridPadding P>
     store(taps.offsets[0] + i, place(first(x.whole, layout.x), first(y.whole, layout.y), layout));
     return;
   }
-  // A pair of pixels inside the image. At the edges, its first pixel is the second tap, or its second pixel is
-  // the first tap, and the other pixel does not count. With other paddings, a tap is beside the image only if
-  // its weight is zero.
+  // A pair of pixels inside the image. At the edges, its first pixel is the second tap, or its second pixel
+  // is the first tap, and the other pixel does not count. With other paddings, a tap is outside of the image
+  // only if its weight is zero.
   const Ints column = to_int(at_most(at_least(x.whole, -2.0F), layout.x.last + 1.0F));
   const Ints last = Ints{} + static_cast<std::int32_t>(layout.x.last) - 1;
   Ints start = column < 0 ? Ints{} : column;

@@ -6,7 +6,7 @@
 // kernel and without contraction, because `nearest` and `floor` jump where a position is rounded otherwise.
 //
 // The image is either packed or read where it lies. A packed image has the channels innermost, `channels`
-// elements a pixel (a multiple of 4, or 1), and a margin, so that taps beside the image need no test.
+// elements a pixel (a multiple of 4, or 1), and a margin, so that taps outside of the image need no test.
 #pragma once
 
 #include <cstdint>
@@ -42,12 +42,12 @@ inline constexpr std::int32_t kGridOutside = -1;
 //   nearest            offsets[0]; inside[0] with padding `zeros`
 //   bilinear           weights across[k] of the pixels (x, y), (x + 1, y), (x, y + 1), (x + 1, y + 1)
 //     packed           offsets[0] is the offset of (x, y)
-//     not packed       offsets[0] and offsets[1] are those of the first pixel of each line; inside[k]
+//     not packed       offsets[0] and offsets[1] belong to the first pixel of each line; inside[k]
 //   bicubic            weights across[i] * down[k]
 //     packed           offsets[0] is the offset of the first of 4 x 4 adjacent pixels
-//     not packed       columns[i] + rows[k]; one of them is kGridOutside if the pixel is beside the image
+//     not packed       columns[i] + rows[k]; one of them is kGridOutside if the pixel is outside of the image
 //
-// A pixel beside the image is zero: its mask `inside` is 0, and its offset is that of another pixel.
+// A pixel outside of the image is zero: its mask `inside` is 0, and its offset is that of another pixel.
 struct GridTaps {
   union {
     alignas(64) std::int32_t offsets[4][kGridBlock];
@@ -63,12 +63,12 @@ struct GridTaps {
 };
 
 struct GridKernels {
-  // Reads `count` pairs (x, y). Taps beyond `count`, up to a whole vector, are those of the pair (0, 0).
+  // Reads `count` pairs (x, y). Taps beyond `count`, up to a whole vector, belong to the pair (0, 0).
   void (*positions)(const GridLayout& layout, const float* grid, std::int64_t count,
                     GridTaps& taps) = nullptr;
 };
 
-// The planes of an image, and those of its samples. Plane c is written to to[c * to_stride + i].
+// The planes of an image, and the planes of its samples. Plane c is written to to[c * to_stride + i].
 struct GridPlanes {
   const float* from = nullptr;
   float* to = nullptr;
@@ -76,13 +76,15 @@ struct GridPlanes {
 };
 
 struct GridSums {
-  // Planes of an image that is not packed, whose pixels are adjacent; at least two a line for bilinear samples.
+  // Planes of an image that is not packed, whose pixels are adjacent; at least two a line for bilinear
+  // samples.
   void (*planes)(const GridLayout& layout, const GridTaps& taps, std::int64_t count,
                  const GridPlanes& planes) = nullptr;
   // A packed image. Writes to[i * channels + c].
   void (*packed)(const GridLayout& layout, const GridTaps& taps, std::int64_t count, const float* image,
                  std::int64_t channels, float* to) = nullptr;
-  // An image that is not packed and has its channels innermost, for nearest samples. Writes to[i * channels + c].
+  // An image that is not packed and has its channels innermost, for nearest samples. Writes to[i * channels +
+  // c].
   void (*pixels)(const GridTaps& taps, std::int64_t count, const float* image, std::int64_t channels,
                  float* to) = nullptr;
   // to[j * to_stride + i] = from[i * from_stride + j] for i < rows, j < cols. If to_stride > rows, elements

@@ -26,8 +26,9 @@ struct VolumeLayout {
 
 inline constexpr std::int32_t kVolumeOutside = -1;
 
-// The taps of a block: one of a nearest sample, else eight. Bit i of a tap says whether it is the second voxel
-// along axis i. A voxel beside the volume is zero: it has the weight 0 and the offset kVolumeOutside.
+// The taps of a block: one of a nearest sample, else eight. Bit i of a tap says whether it is the second
+// voxel along axis i. A voxel outside of the volume is zero: it has the weight 0 and the offset
+// kVolumeOutside.
 struct VolumeTaps {
   alignas(64) std::int32_t offsets[8][kVolumeBlock];
   alignas(64) float weights[8][kVolumeBlock];

@@ -42,8 +42,8 @@ void positions(const IntegerGridLayout& layout, int axis, const Int* grid, Index
   return shifted < 0 ? -shifted : shifted;
 }
 
-// True if a position is a turn or more away. The division, which most blocks do not need, takes longer than all
-// else.
+// True if a position is a turn or more away. The division, which most blocks do not need, takes longer than
+// all else.
 bool any_turns(const IntegerGridAxis& a, const Int* at, Index count) {
   Int most = 0;
   for (Index i = 0; i < count; ++i) most = high_of(most, away_of(at[i], a, a.fraction));
@@ -180,7 +180,7 @@ void bicubic_taps(const IntegerGridLayout& layout, Index count, Line (&lines)[2]
   const int shift = 2 * kAxisWeightBits - layout.weight_bits;
   for (int axis = 0; axis < 2; ++axis) {
     const IntegerGridAxis& a = layout.axes[axis];
-    // The taps are up to two pixels beside the position.
+    // The taps are up to two pixels away from the position.
     IntegerGridAxis nearer = a;
     nearer.period -= 3;
     if (turns<P>(nearer, lines[axis], count))

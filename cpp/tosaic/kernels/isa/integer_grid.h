@@ -1,8 +1,8 @@
 // Samplers over integers: the loops that each instruction set provides. The arithmetic is that of
-// ir/integer_sampler.h. A tap beside the image has the weight 0 and the offset of some pixel.
+// ir/integer_sampler.h. A tap outside of the image has the weight 0 and the offset of some pixel.
 //
-// Sums read a prepared image: max(q, input_low) - input_zp, as i16 for an image of i8, and as i32 for one of i16.
-// It is one plane, or all channels with the channels innermost.
+// Sums read a prepared image: max(q, input_low) - input_zp, as i16 for an image of i8, and as i32 for one of
+// i16. It is one plane, or all channels with the channels innermost.
 #pragma once
 
 #include <cstdint>

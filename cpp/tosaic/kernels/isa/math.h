@@ -1,6 +1,6 @@
 // Transcendental functions in double precision, for results that are rounded to float. Relative errors are
-// near 1e-11, so the float is correctly rounded except for about one value in ten thousand. The exponential is
-// also in float. The functions have no branches, so loops over them vectorise. Arguments come from floats.
+// near 1e-11, so the float is correctly rounded except for about one value in ten thousand. The exponential
+// is also in float. The functions have no branches, so loops over them vectorise. Arguments come from floats.
 // Infinities, NaN and signed zeros follow IEEE 754 / C99.
 //
 // The coefficients are the Chebyshev interpolation of the named function on the named interval, computed with
@@ -67,8 +67,8 @@ struct ExpParts {
   return x > 709.0 ? kInfinity : low;
 }
 
-// The parts of e^x in float. Let x = n * ln2 + r + low with an integer n and |r| <= ln2 / 2. Then `shifted` has n in its
-// low bits, and square = e^(r + low) - 1 - r.
+// The parts of e^x in float. Let x = n * ln2 + r + low with an integer n and |r| <= ln2 / 2. Then `shifted`
+// has n in its low bits, and square = e^(r + low) - 1 - r.
 struct FloatExpParts {
   float shifted, r, square;
 };

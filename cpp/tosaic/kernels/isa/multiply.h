@@ -8,8 +8,8 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of 32 bytes
-// have them in two encodings.
+// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of
+// 32 bytes have them in two encodings.
 #if TOSAIC_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
 #define TOSAIC_ADD_QUADS _mm512_dpbusd_epi32
 #define TOSAIC_ADD_PAIRS _mm512_dpwssd_epi32
@@ -28,15 +28,16 @@ using IntegerRegister = __m256i;
 using IntegerRegister = __m128i;
 #endif
 
-// An estimate of GemmKernels::multiply_add. It supposes that one instruction multiplies and adds a vector, and that a core
-// executes 4.5e9 of them per second.
+// An estimate of GemmKernels::multiply_add. It supposes that one instruction multiplies and adds a vector,
+// and that a core executes 4.5e9 of them per second.
 template <class T>
 constexpr double multiply_add_time() {
   return 1 / (4.5 * kLanes<Partial<T>> * Arithmetic<T>::kStep);
 }
 
-// The factor of the vectors of B in a step: an element of A or, for integers, a pair or quad of elements. Arm has
-// instructions that multiply a vector by lane 0 of another one; the other sets have the elements in every lane.
+// The factor of the vectors of B in a step: an element of A or, for integers, a pair or quad of elements. Arm
+// has instructions that multiply a vector by lane 0 of another one; the other sets have the elements in every
+// lane.
 template <class T>
 [[gnu::always_inline]] inline T left_at(const T* a) {
   return *a;
@@ -77,8 +78,8 @@ using QuadFactor = Vector<std::int32_t>;
   sum += right * left;
 }
 
-// Element `k` of the pair of column `column` is here in a step of a panel: next to the other one or, since Arm has no
-// instruction that adds adjacent products, in the other half of a vector.
+// Element `k` of the pair of column `column` is here in a step of a panel: next to the other one or, since
+// Arm has no instruction that adds adjacent products, in the other half of a vector.
 [[gnu::always_inline]] constexpr std::int64_t pair_place(std::int64_t column, std::int64_t k) {
 #if defined(__aarch64__)
   constexpr std::int64_t lanes = kLanes<std::uint32_t>;
@@ -126,8 +127,8 @@ using QuadFactor = Vector<std::int32_t>;
   add_product(sum, (Vector<std::int16_t>)right, left);
 }
 
-// One tap of a depthwise convolution: sum[i] += weight[i] * left[i]. Weights of 16 bits are those of pairs whose second
-// weight is zero, and only the low 16 bits of the lanes of `left` are multiplied.
+// One tap of a depthwise convolution: sum[i] += weight[i] * left[i]. Weights of 16 bits belong to pairs whose
+// second weight is zero, and only the low 16 bits of the lanes of `left` are multiplied.
 template <class S, class W, class L>
 [[gnu::always_inline]] inline void add_tap(S& sum, W weight, L left) {
   add_product(sum, weight, left);
@@ -148,8 +149,8 @@ template <class S, class W, class L>
                                                 (IntegerRegister)right);
 }
 #elif defined(__AVX2__)
-// Without VNNI, no instruction multiplies quads. This widens bytes 0 and 2 of each quad to a pair of words and multiplies them, and
-// then bytes 1 and 3.
+// Without VNNI, no instruction multiplies quads. This widens bytes 0 and 2 of each quad to a pair of words
+// and multiplies them, and then bytes 1 and 3.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                Vector<std::int32_t> left) {
   using Words = Vector<std::int16_t>;
@@ -169,7 +170,8 @@ template <class S, class W, class L>
 #endif
 
 #if defined(__AVX2__) && TOSAIC_VECTOR_BYTES == 32
-// Does the same if no sum of the first or the last two products of a quad exceeds 16 bits, as with CappedQuads.
+// Does the same if no sum of the first or the last two products of a quad exceeds 16 bits, as with
+// CappedQuads.
 [[gnu::always_inline]] inline void add_capped_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                       Vector<std::int32_t> left) {
   const __m256i pairs = _mm256_maddubs_epi16((__m256i)left, (__m256i)right);

@@ -10,8 +10,8 @@ namespace {
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
-// to_words() narrows 32 to 16 bits, to_bytes() 16 to 8 bits. add_words() adds with saturation. by_row() makes the
-// bytes that to_bytes() made of four vectors of sums adjacent.
+// to_words() narrows 32 to 16 bits, to_bytes() 16 to 8 bits. add_words() adds with saturation. by_row() makes
+// the bytes that to_bytes() made of four vectors of sums adjacent.
 #if TOSAIC_VECTOR_BYTES == 64
 using Register = __m512i;
 [[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
@@ -65,8 +65,8 @@ struct ByteRange {
         low((Register)broadcast(static_cast<std::int8_t>(t.min))),
         high((Register)broadcast(static_cast<std::int8_t>(t.max))) {}
 
-  // Saturation of 32 to 16 bits, of the sum with the zero point, and of 16 to 8 bits gives the same byte as one
-  // saturation of the exact sum.
+  // Saturation of 32 to 16 bits, of the sum with the zero point, and of 16 to 8 bits gives the same byte as
+  // one saturation of the exact sum.
   [[gnu::always_inline]] Register words(V32 a, V32 b) const { return add_words(to_words(a, b), output_zp); }
   [[gnu::always_inline]] Register bytes(Register first, Register second) const {
     return limited(to_bytes(first, second), low, high);

@@ -1,5 +1,5 @@
-// Pairs of 16-bit integers: how B is packed into panels, and the table of products. Only files of kernels/isa/
-// include this header.
+// Pairs of 16-bit integers: how B is packed into panels, and the table of products. Only files of
+// kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/gather.h"

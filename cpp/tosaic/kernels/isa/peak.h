@@ -5,8 +5,8 @@
 
 namespace tosaic::kernels {
 
-// A loop of multiply-adds in registers: `products` in each round. As many sums are independent as are needed for
-// the processor to start a multiply-add in every cycle in which it can.
+// A loop of multiply-adds in registers: `products` in each round. As many sums are independent as are needed
+// for the processor to start a multiply-add in every cycle in which it can.
 struct PeakLoop {
   void (*run)(std::int64_t rounds) = nullptr;  // null: the instruction set does not multiply such factors
   std::int64_t products = 0;

@@ -1,4 +1,4 @@
-// The loops behind PeakKernels. Only files of kernels/isa/ include this header.
+// The loops of PeakKernels. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/multiply.h"
@@ -10,7 +10,8 @@ namespace {
 // 12 sums cover a latency of 5 cycles with 2 units, and fit 16 registers together with the factors.
 constexpr int kSums = 12;
 
-// Hides the value from the compiler, which would otherwise compute a product of the same factors once for all sums.
+// Hides the value from the compiler, which would otherwise compute a product of the same factors once for all
+// sums.
 template <class V>
 [[gnu::always_inline]] inline void hide(V& value) {
 #if defined(__AVX512F__)

@@ -1,5 +1,5 @@
-// Matrix products of PositivePairs: how B is packed into panels, and the table. Only avx2 has them: the processors for
-// which they take less time, and which have AVX-512, have instructions for quads, too.
+// Matrix products of PositivePairs: how B is packed into panels, and the table. Only avx2 has them: the
+// processors for which they take less time, and which have AVX-512, have instructions for quads, too.
 #include "tosaic/kernels/isa/vector.h"
 
 #if defined(__AVX2__) && TOSAIC_VECTOR_BYTES == 32

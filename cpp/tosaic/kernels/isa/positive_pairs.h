@@ -1,12 +1,12 @@
-// The loop of PositivePairs (isa/gemm.h): integers that the adders of floats add. Only files of kernels/isa/ include
-// this header.
+// The loop of PositivePairs (isa/gemm.h): integers that the adders of floats add. Only files of kernels/isa/
+// include this header.
 //
-// On AMD's processors, additions of integers compete with their multiplications for units, and additions of floats do
-// not: on Zen 4, the loop takes 6 cycles instead of 7.4 for a step of 6 rows and 2 vectors. A float whose exponent is
-// 0 or 1 is its bits, read as an integer, times 2^-149. So as long as no sum exceeds 2^24, adding two such floats
-// adds two integers that are not negative, exactly. A sum of two products is at most 2 * 255^2, so kMostSteps steps
-// are added as floats, and then to the sums as integers. Denormal numbers must not be flushed to zero while a tile is
-// computed.
+// On AMD's processors, additions of integers compete with their multiplications for units, and additions of
+// floats do not: on Zen 4, the loop takes 6 cycles instead of 7.4 for a step of 6 rows and 2 vectors. A
+// float whose exponent is 0 or 1 is its bits, read as an integer, times 2^-149. So as long as no sum exceeds
+// 2^24, adding two such floats adds two integers that are not negative, exactly. A sum of two products is at
+// most 2 * 255^2, so kMostSteps steps are added as floats, and then to the sums as integers. Denormal
+// numbers must not be flushed to zero while a tile is computed.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -17,8 +17,9 @@ namespace {
 constexpr Index kMostSteps = 128;
 static_assert(kMostSteps * 2 * 255 * 255 <= 1 << 24);
 
-// The sums of R rows by W vectors over `depth`, at most kMostSteps steps, as floats. Returns where B goes on. If
-// kFetches, fetches what the next steps read of B: the processor's own prefetching stops at the end of a page.
+// The sums of R rows by W vectors over `depth`, at most kMostSteps steps, as floats. Returns where B goes on.
+// If kFetches, fetches what the next steps read of B: the processor's own prefetching stops at the end of a
+// page.
 template <int R, int W, bool kFetches>
 [[gnu::always_inline]] inline const std::uint16_t* add_floats(Vector<float> (&sum)[R][W],
                                                               const std::uint16_t* const* a, Index stride,

@@ -35,9 +35,9 @@ struct RescaleTables {
   }
 };
 
-// The parameters with which sums of 32 bits are rescaled to i16: see isa/words.h. The tables have one entry per column,
-// or `multiplier` and `shift` have one for all columns if `uniform` is true; kRescalePadding further ones follow. Every
-// sum has a result.
+// The parameters with which sums of 32 bits are rescaled to i16: see isa/words.h. The tables have one entry
+// per column, or `multiplier` and `shift` have one for all columns if `uniform` is true; kRescalePadding
+// further ones follow. Every sum has a result.
 struct WordTables {
   const std::int32_t* multiplier = nullptr;
   const std::int32_t* shift = nullptr;
@@ -57,7 +57,8 @@ struct WordTables {
   }
 };
 
-// Where the 64-bit product of a lane is: instructions of x86 multiply the even lanes of a vector, or the odd ones.
+// Where the 64-bit product of a lane is: instructions of x86 multiply the even lanes of a vector, or the odd
+// ones.
 [[nodiscard]] constexpr std::int64_t word_place(std::int64_t lane, [[maybe_unused]] std::int64_t lanes) {
 #if defined(__aarch64__)
   return lane;
@@ -77,12 +78,13 @@ struct RescaleKernels {
   // the same array as `values`.
   void (*scale)(const RescaleTables<T>& tables, const T* values, std::int32_t* results,
                 std::int64_t count) = nullptr;
-  // If every value minus the zero point is in [low, high], does the same for limits of i16, and returns true. Else
-  // returns false, and the results have any value. Null if the instruction set has no instructions for it.
+  // If every value minus the zero point is in [low, high], does the same for limits of i16, and returns true.
+  // Else returns false, and the results have any value. Null if the instruction set has no instructions for
+  // it.
   bool (*scale_to_words)(const RescaleTables<T>& tables, T low, T high, const T* values,
                          std::int16_t* results, std::int64_t count) = nullptr;
-  // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both are null if T
-  // is i64, or if the instruction set does not scale vectors.
+  // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both
+  // are null if T is i64, or if the instruction set does not scale vectors.
   void (*scale_bytes)(const RescaleTables<T>& tables, const std::int8_t* values, std::int32_t* results,
                       std::int64_t count) = nullptr;
   void (*scale_to_bytes)(const RescaleTables<T>& tables, const T* values, std::int8_t* results,

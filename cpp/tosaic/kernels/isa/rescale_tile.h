@@ -1,5 +1,5 @@
-// How the sums of a tile, biases of columns included, become elements of i8 or i32: RESCALE and CLAMP, before the sums
-// leave the first-level cache. Only files of kernels/isa/ include this header.
+// How the sums of a tile, biases of columns included, become elements of i8 or i32: RESCALE and CLAMP, before
+// the sums leave the first-level cache. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
@@ -22,8 +22,8 @@ template <RescaleWay kWay>
 
 // ---- in registers ----
 
-// How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which are of
-// two or four rows, become one register.
+// How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which
+// are of two or four rows, become one register.
 template <RescaleWay kWay, int kVectors>
 struct ColumnsToBytes {
   static constexpr std::int64_t kRight = kVectors == 2 ? kLanes<std::int32_t> : 0;
@@ -79,8 +79,8 @@ template <int W>
 #endif
 }
 
-// True if rescale_registers() computes a tile of this width: results are i8, all columns exist, no sums are to be added,
-// and the high halves of products suffice.
+// True if rescale_registers() computes a tile of this width: results are i8, all columns exist, no sums are
+// to be added, and the high halves of products suffice.
 template <class T>
 [[gnu::always_inline]] inline bool fits_registers(const GemmBlock<T>& block, std::int64_t width,
                                                   std::int64_t valid) {
@@ -151,7 +151,8 @@ struct WideLimits {
   }
 };
 
-// `results` are the elements of row 0 and column 0 of the block, and those of the next row are `stride` behind.
+// `results` are the elements of row 0 and column 0 of the block, and the next row begins `stride` elements
+// later.
 template <class T, RescaleWay kWay, class Limits>
 void rescale_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
                      std::int64_t rows, std::int64_t column, std::int64_t valid,

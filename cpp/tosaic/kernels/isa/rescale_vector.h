@@ -8,8 +8,8 @@
 //
 // NEON multiplies the low and the high half of a vector, and rounds while it shifts.
 //
-// If a shift is at least 33, the low half of the product cannot change the result: the constant that rounds is
-// a multiple of 2^32. Then the high halves are rounded and shifted, as 32-bit lanes.
+// If a shift is at least 33, the low half of the product cannot change the result: the constant that rounds
+// is a multiple of 2^32. Then the high halves are rounded and shifted, as 32-bit lanes.
 #pragma once
 
 #include "tosaic/kernels/isa/rescale.h"
@@ -120,7 +120,8 @@ struct LaneScale {
   }
 };
 
-// The low halves of `even` have the values of the even lanes, those of `odd` the values of the odd lanes.
+// The low halves of `even` have the values of the even lanes, the low halves of `odd` the values of the odd
+// lanes.
 [[gnu::always_inline]] inline V32 rescale_halves(W64 even, W64 odd, const LaneScale<RescaleWay::kHigh>& by) {
   const V32 high = high_halves_of(product_of_low_halves(even, by.even), product_of_low_halves(odd, by.odd));
   return (high + by.round) >> by.shift;

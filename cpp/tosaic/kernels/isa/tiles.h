@@ -31,9 +31,9 @@ template <class T>
   return false;
 }
 
-// Moves memory into the cache that a tile reads 4096 bytes later, or that the next tile reads, whose panel is behind this
-// one. `step` is the number of bytes of B that the tile reads at a time. The processor's own prefetching stops at the end
-// of each page of 4096 bytes.
+// Moves memory into the cache that a tile reads 4096 bytes later, or that the next tile reads, whose panel is
+// after this one. `step` is the number of bytes of B that the tile reads at a time. The processor's own
+// prefetching stops at the end of each page of 4096 bytes.
 template <std::int64_t step>
 [[gnu::always_inline]] inline void fetch_ahead(const void* b) {
   constexpr Index line = 64, ahead = 4096;
@@ -143,8 +143,8 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(to + (i * W + j) * kLanes<Partial<T>>, sum[i][j]);
 }
 
-// Rescales the sums of a tile to i16. They come from memory: if this were a part of the tile's function, the compiler would
-// not keep the sums in registers during its loop.
+// Rescales the sums of a tile to i16. They come from memory: if this were a part of the tile's function, the
+// compiler would not keep the sums in registers during its loop.
 template <class T>
 [[gnu::noinline]] void finish_words(const GemmBlock<T>& block, const Partial<T>* sums, Index width, Index row,
                                     Index rows, Index column, Index valid) {
@@ -198,8 +198,8 @@ template <class T, int W>
 }
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-// Computes a tile of R rows by W vectors. One instruction multiplies two rows of A by two columns of B, over a depth
-// of eight.
+// Computes a tile of R rows by W vectors. One instruction multiplies two rows of A by two columns of B, over
+// a depth of eight.
 template <int R, int W>
 void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>& columns) {
   using Bytes = Vector<std::int8_t>;
@@ -224,7 +224,7 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
     b += 2 * W * kLanes<std::int8_t>;
 #pragma GCC unroll 4
     for (int i = 0; i < kPairs; ++i) {
-      // Behind the last quad of a row are bytes of any value, which the zeros above multiply.
+      // After the last quad of a row are bytes of any value, which the zeros above multiply.
       const auto left = (Bytes)vcombine_s8(vld1_s8(row_at(2 * i) + k), vld1_s8(row_at(2 * i + 1) + k));
 #pragma GCC unroll 2
       for (int j = 0; j < W; ++j) {
@@ -247,8 +247,8 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 }
 #endif
 
-// Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from row kFirst
-// on. If kFetch, each step fetches what it is to fetch. Returns where B goes on.
+// Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from
+// row kFirst on. If kFetch, each step fetches what it is to fetch. Returns where B goes on.
 template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
 [[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[kSums][W],
                                                             const Factor<T>* first, Index stride,
@@ -261,7 +261,8 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
     Vector<Factor<T>> right[W];
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
-    // CappedQuads multiply all rows by a panel before they go on to the next panel, which `fetched` fetches meanwhile.
+    // CappedQuads multiply all rows by a panel before they go on to the next panel, which `fetched` fetches
+    // meanwhile.
     if constexpr (!kIsCapped<T>) fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
     if constexpr (kFetch) {
       constexpr int reads = 0, second_level = 2;

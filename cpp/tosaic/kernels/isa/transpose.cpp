@@ -1,8 +1,9 @@
 // Transposes square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
 // shuffles. A round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
-// of rows, so that the cache lines of source and target stay in the first-level cache. Tiles at the right edge,
-// with fewer than n columns, read over it into the next rows and drop what they read there; the weights of a
-// convolution of 3 x 3 are a matrix of nine columns. All other elements outside of whole tiles are copied one by one.
+// of rows, so that the cache lines of source and target stay in the first-level cache. Tiles at the right
+// edge, with fewer than n columns, read over it into the next rows and drop what they read there; the weights
+// of a convolution of 3 x 3 are a matrix of nine columns. All other elements outside of whole tiles are
+// copied one by one.
 #include "tosaic/kernels/transpose_block.h"
 
 #include "tosaic/kernels/isa/vector.h"
@@ -77,8 +78,8 @@ void transpose(const void* source, int64_t from_stride, int64_t rows, int64_t co
   const int64_t whole_rows = rows - rows % n;
   const int64_t whole_cols = cols - cols % n;
   const int64_t rest = cols - whole_cols;
-  // Tiles at the right edge end before this row: their last row is read up to column whole_cols + n, and the matrix
-  // ends with column `cols` of its last row.
+  // Tiles at the right edge end before this row: their last row is read up to column whole_cols + n, and the
+  // matrix ends with column `cols` of its last row.
   const int64_t beyond = rest == 0 ? 0 : (n - rest + from_stride - 1) / from_stride;
   const int64_t edge_rows = rest == 0 ? 0 : whole_rows < rows - beyond ? whole_rows : (rows - beyond) / n * n;
   for (int64_t panel = 0; panel < whole_rows; panel += kPanel) {

@@ -1,9 +1,10 @@
-// How 32-bit sums become elements of i16: the RESCALE of 48-bit sums with 16-bit multipliers, and CLAMPs, before the
-// sums leave the registers. The value is the sum plus a bias of 64 bits, so that
+// How 32-bit sums become elements of i16: the RESCALE of 48-bit sums with 16-bit multipliers, and CLAMPs,
+// before the sums leave the registers. The value is the sum plus a bias of 64 bits, so that
 //
 //   (value * multiplier + 2^(shift - 1)) >> shift = (sum * multiplier + added) >> shift
 //
-// with added = bias * multiplier + 2^(shift - 1), which WordTables has. Only files of kernels/isa/ include this header.
+// with added = bias * multiplier + 2^(shift - 1), which WordTables has. Only files of kernels/isa/ include
+// this header.
 #pragma once
 
 #include "tosaic/kernels/isa/rescale_vector.h"

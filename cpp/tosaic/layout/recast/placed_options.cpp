@@ -88,10 +88,10 @@ class PlacedOptionSearch {
   }
 
   // True if the reshape has two placements between which a single transpose is possible only in a third
-  // shape: neither the shape in front of the reshape nor the one behind it has orders for both placements.
+  // shape: neither the shape in front of the reshape nor the one after it has orders for both placements.
   [[nodiscard]] bool can_be_passed_at_once(const Node& reshape,
                                            const std::vector<PlacedOption>& known) const {
-    SmallVector<std::uint8_t, 8> sides;  // by placement, in bits: front (1), behind (2) has an order
+    SmallVector<std::uint8_t, 8> sides;  // by placement, in bits: front (1), after (2) has an order
     for (const PlacedOption& option : known) {
       const Placement& placement = placements_[option.results[0]];
       if (placement.size() < 2) continue;

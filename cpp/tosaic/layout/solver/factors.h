@@ -18,7 +18,7 @@ class Factors {
  public:
   explicit Factors(const Problem& problem);
 
-  // Variables: those of the problem, then one (z) for each opened term.
+  // The variables of the problem, then one (z) for each opened term.
   [[nodiscard]] std::uint32_t variables() const { return static_cast<std::uint32_t>(states_.size()); }
   [[nodiscard]] std::uint32_t states(VariableId v) const { return states_[v]; }
   [[nodiscard]] bool gone(VariableId v) const { return gone_[v] != 0; }

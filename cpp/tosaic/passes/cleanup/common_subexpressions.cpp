@@ -2,11 +2,11 @@
 //
 //   %a = exp(%x)  %b = exp(%x)  %c = add(%a, %b)      ->      %a = exp(%x)  %c = add(%a, %a)
 //
-// At stage integer, qparams only say which numbers the integers represent: a value without them is merged with one
-// that has them.
+// At stage integer, qparams only say which numbers the integers represent: a value without them is merged
+// with one that has them.
 //
-// Constants are compared by content: two weights that are tied, or that only have the same elements, become one.
-// Foreign nodes, nodes with regions and nodes that touch variables are never merged.
+// Constants are compared by content: two weights that are tied, or that only have the same elements, become
+// one. Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
 #include <string>
 #include <unordered_map>
@@ -96,8 +96,8 @@ class Firsts {
   std::unordered_map<std::string, Group> groups_;
 };
 
-// Whether two values that hold the same elements may be merged: their types are equal. At stage integer, a value
-// without qparams may also be merged with one that has them.
+// Whether two values that hold the same elements may be merged: their types are equal. At stage integer, a
+// value without qparams may also be merged with one that has them.
 bool may_be_merged(Stage stage, TensorType kept, TensorType merged) {
   if (stage == Stage::kInteger && (kept.qparams == nullptr || merged.qparams == nullptr))
     kept.qparams = merged.qparams = nullptr;

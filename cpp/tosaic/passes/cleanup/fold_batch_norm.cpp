@@ -87,7 +87,8 @@ WeightChannels weight_channels(const Node& producer, const Shape& shape) {
   return out;
 }
 
-// Multiplies the weights of each output channel by its scale. A unit is a block of consecutive weights of a channel.
+// Multiplies the weights of each output channel by its scale. A unit is a block of consecutive weights of a
+// channel.
 class ScaledWeight final : public Recipe {
  public:
   ScaledWeight(const Storage& weight, DType dtype, WeightChannels channels, std::vector<double> scale)

@@ -111,8 +111,8 @@ class Folding {
   }
 
   // Returns the qparams of the integers if the node's result is constant integers that were dequantized, and
-  // at most moved, or cast to f16 or bf16, since. Returns null for other floats. Such a result is a weight: its
-  // node stays, so that integer operators find the integers.
+  // at most moved, or cast to f16 or bf16, since. Returns null for other floats. Such a result is a weight:
+  // its node stays, so that integer operators find the integers.
   [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (!has_integer_form(graph_.type(graph_.result(node)).dtype) || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)

@@ -13,8 +13,8 @@ constexpr std::size_t kMostNodes = 256;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of a value on the way
 
 // The first results of the nodes that the value depends on, in the order of the graph. Returns nothing if
-// there are too many values, if one of them has too many elements, or if one of them depends on an input, a state or
-// a constant without data.
+// there are too many values, if one of them has too many elements, or if one of them depends on an input, a
+// state or a constant without data.
 std::optional<std::set<ValueId>> computed_from_constants(const Graph& graph, ValueId value) {
   std::set<ValueId> found;
   std::vector<ValueId> todo{value};

@@ -7,9 +7,10 @@
 //   %u = mul(%x, %r)
 //   %n = mul(%u, %w)
 //
-//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight. The sum of squares instead of their
-//                mean makes another weight
-//   layer_norm   the same of x - mean(x), perhaps plus a constant bias; also with var or std, of any correction
+//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight. The sum of squares instead of
+//                their mean makes another weight
+//   layer_norm   the same of x - mean(x), perhaps plus a constant bias; also with var or std, of any
+//                correction
 //   softmax      exp(x - max(x)) / sum(..), with or without the maximum, and log_softmax, its logarithm
 //   gelu         0.5 x (1 + erf(x / sqrt(2))), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   silu         x * sigmoid(x)
@@ -18,8 +19,8 @@
 // comes out of it. Between them, the expression computes with floats, e.g. the square of a row, whose
 // magnitude nobody observed. lower-to-integer has rules for the composites, which need no such magnitude.
 //
-// An epsilon beside the root, x / (sqrt(..) + eps) or x / max(sqrt(..), eps), becomes its square under the root.
-// Results differ by eps / sqrt(..), so eps must be small beside the numbers of x.
+// An epsilon outside of the root, x / (sqrt(..) + eps) or x / max(sqrt(..), eps), becomes its square under
+// the root. Results differ by eps / sqrt(..), so eps must be small compared with the numbers of x.
 //
 // A norm may divide x while it reduces x after an expand, as cosine_similarity does with operands that
 // broadcast. The composite then reduces x itself, and its result is expanded.
@@ -46,7 +47,7 @@ namespace tosaic::passes {
 namespace {
 
 enum Slot : std::size_t { kX, kRow, kWeight, kBias, kExps };
-// The epsilon under the root and the one beside it, the correction of a variance, and whether squares are
+// The epsilon under the root and the one outside of it, the correction of a variance, and whether squares are
 // summed without a division.
 enum NumberSlot : std::size_t { kEps, kBeside, kCorrection, kIsSum };
 
@@ -123,7 +124,7 @@ struct ActivationPatterns {
   }
 };
 
-// One way to spell a composite. The attributes are those of an activation; those of other composites follow
+// One way to spell a composite. The attributes are an activation's; attributes of other composites follow
 // from the match.
 struct Spelling {
   std::vector<Op> last;  // the operators that the last node may have
@@ -228,8 +229,8 @@ class Fusion {
     return true;
   }
 
-  // For a norm that reduces an expanded x, cosine_similarity of x and y with broadcasts: its axes as axes of x.
-  // Returns false if x is expanded along them.
+  // For a norm that reduces an expanded x, cosine_similarity of x and y with broadcasts: its axes as axes of
+  // x. Returns false if x is expanded along them.
   bool find_axes_in_front_of_expand(const Shape& x) {
     const Shape* const reduced = reduced_shape();
     if (reduced == nullptr || x.size() > reduced->size()) return false;
@@ -296,7 +297,7 @@ class Fusion {
            std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
   }
 
-  // Of an epsilon beside the root: the norm has its square under the root, which differs by eps / root.
+  // Of an epsilon outside of the root: the norm has its square under the root, which differs by eps / root.
   [[nodiscard]] bool is_negligible(double beside) const {
     const double largest = magnitude(found_.values[kX]);
     return beside >= 0.0 && beside <= 1e-4 && (std::isinf(largest) || beside <= std::ldexp(largest, -12));

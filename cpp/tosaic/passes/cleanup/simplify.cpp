@@ -188,8 +188,9 @@ bool drops_cast_and_back(Site& site) {
   return true;
 }
 
-// cast(reciprocal(cast(x: f32) to f64)) to f32 -> reciprocal(x). Rounding a quotient, product or sum of two f32 first
-// to f64 and then to f32 has the result of rounding it once: f64 has more than twice as many bits as f32, and 2 more.
+// cast(reciprocal(cast(x: f32) to f64)) to f32 -> reciprocal(x). Rounding a quotient, product or sum of two
+// f32 first to f64 and then to f32 has the result of rounding it once: f64 has more than twice as many bits
+// as f32, and 2 more.
 bool narrows_arithmetic(Site& site) {
   if (site.node.op != Op::kCast || site.result_type().dtype != DType::kF32 ||
       site.operand_type(0).dtype != DType::kF64)
@@ -415,8 +416,8 @@ bool is_read_as(const TensorType& part, const TensorType& whole) {
          !(part.qparams && part.qparams->axis);
 }
 
-// The part of `from` from which a node reads all of its elements, if `from` is a concatenation along the axis, or a
-// tensor with a part written. Moves the places that are read to those in the part.
+// The part of `from` from which a node reads all of its elements, if `from` is a concatenation along the
+// axis, or a tensor with a part written. Moves the places that are read to those in the part.
 std::optional<ValueId> part_read(const Graph& graph, ValueId from, Read& read) {
   const Node* node = graph.producer(from);
   if (node == nullptr) return std::nullopt;
@@ -448,8 +449,8 @@ std::optional<ValueId> part_read(const Graph& graph, ValueId from, Read& read) {
   return part;
 }
 
-// slice(cat(x, y)) -> slice(x), slice(slice_scatter(x, y)) -> slice(x) or slice(y), and the same for select, if only
-// elements of one operand are read. A loop that writes and reads rows has many of these behind each other.
+// slice(cat(x, y)) -> slice(x), slice(slice_scatter(x, y)) -> slice(x) or slice(y), and the same for select,
+// if only elements of one operand are read. A loop that writes and reads rows has many of these in a row.
 bool reads_one_part(Site& site) {
   Read read = read_of(site);
   if (read.last < read.first) return false;

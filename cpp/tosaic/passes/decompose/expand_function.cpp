@@ -4,7 +4,7 @@
 // Operands are f32, since narrower floats are widened before. Every formula holds over the whole range:
 // cancellation is compensated, and a value that would overflow is scaled, or clamped in the branch that is
 // not selected. With correctly rounded primitives, the error in ulp of f32 is below the bound that
-// tests/test_function_accuracy.py lists beside the name of each function. In the table, a = |x|. If the
+// tests/test_function_accuracy.py lists next to the name of each function. In the table, a = |x|. If the
 // function is odd, the result of a formula in a gets the sign of x at the end.
 //
 //   expm1   (u - 1) x / log(u), u = exp(x), for |x| <= 1: both factors see the same rounded u; else u - 1
@@ -16,7 +16,8 @@
 //   atanh   log1p(2a / (1 - a)) / 2
 //   atan    A(x) = x + x^3 P(x^2) for a <= 1; else +-pi / 2 - A(1 / x)
 //   asin    B(a) = a + a^3 Q(a^2) for a <= 1 / 2; else pi / 2 - 2 B(sqrt((1 - a) / 2))
-//   erfc    1 - erf(x) for a < 15/32; else E(a) or 2 - E(a), E(a) = exp(-a^2) T((a - 2.5) / (a + 2.5)) / (1 + 2a)
+//   erfc    1 - erf(x) for a < 15/32; else E(a) or 2 - E(a),
+//           E(a) = exp(-a^2) T((a - 2.5) / (a + 2.5)) / (1 + 2a)
 //   erfinv  x R(w - 2.5), w = -log(1 - x^2), for w < 5; else x S(sqrt(w) - 3)
 //
 // P, Q, R, S and T are minimax polynomials in relative error, found by Remez exchange with 40 digits. The
@@ -388,7 +389,7 @@ ValueId expand_atan2(Emitter& e) {
 }
 
 // sqrt(x^2 + y^2) = high * sqrt(1 + (low / high)^2), where low and high are the magnitudes in order: no
-// square overflows. As in C, the result is infinite if an operand is, even beside NaN.
+// square overflows. As in C, the result is infinite if an operand is, even if the other one is NaN.
 ValueId expand_hypot(Emitter& e) {
   const DType dtype = e.result_dtype();
   const ValueId x = abs(e, e.cast(e.operand(0), dtype)), y = abs(e, e.cast(e.operand(1), dtype));
@@ -401,8 +402,9 @@ ValueId expand_hypot(Emitter& e) {
   return e.where(is_infinite, number_like(e, high, infinity), finite);
 }
 
-// E(x) for x >= 15/32 (see the table above). The square of the part of x with 7 fractional bits is exact, so the error
-// of x^2 is not multiplied by x^2. The relative error of the polynomial is 3.2e-8. Beyond 10.2, erfc rounds to 0.
+// E(x) for x >= 15/32 (see the table above). The square of the part of x with 7 fractional bits is exact, so
+// the error of x^2 is not multiplied by x^2. The relative error of the polynomial is 3.2e-8. Beyond 10.2,
+// erfc rounds to 0.
 ValueId erfc_of_large(Emitter& e, ValueId x) {
   x = minimum(e, x, 10.25);
   const ValueId coarse = e.mul(e.unary(Op::kFloor, e.mul(x, 128.0)), 1.0 / 128.0);
@@ -658,8 +660,8 @@ ValueId expand_integer_product(Emitter& e) {
   return e.reshape(x, e.result_type().shape);
 }
 
-// Euclid's algorithm. Numbers below 2^bits need at most as many steps as there are Fibonacci numbers below 2^bits. Where
-// the divisor has become 0, a step changes nothing.
+// Euclid's algorithm. Numbers below 2^bits need at most as many steps as there are Fibonacci numbers below
+// 2^bits. Where the divisor has become 0, a step changes nothing.
 ValueId expand_gcd(Emitter& e) {
   const DType dtype = e.result_type().dtype;
   const ValueId zero = e.number(0.0, dtype), one = e.number(1.0, dtype);
@@ -676,8 +678,8 @@ ValueId expand_gcd(Emitter& e) {
 
 // ---- quantizers ----
 
-// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does. A NaN becomes 0. Integers
-// behind it may rely on the range, so a range without 0 is applied to the integers, too.
+// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does. A NaN
+// becomes 0. Integers after it may rely on the range, so a range without 0 is applied to the integers, too.
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
   const Shape shape = e.type(e.operand(0)).shape;

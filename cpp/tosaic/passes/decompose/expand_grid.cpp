@@ -5,8 +5,8 @@
 //
 // Positions are computed as torch's CPU kernels do, in the same order of operations. So NaN and infinite
 // positions have torch's results. Images: NaN if a weight multiplies the pixel (bilinear, bicubic), and the
-// nearest edge pixel or zero in other modes. Volumes: zero, or with other paddings an edge voxel, the last one
-// for NaN.
+// nearest edge pixel or zero in other modes. Volumes: zero, or with other paddings an edge voxel, the last
+// one for NaN.
 
 #include <array>
 #include <optional>
@@ -118,8 +118,9 @@ class Sampler {
     return e_.binary(Op::kLogicalAnd, low, high);
   }
 
-  // The pixels at integral positions (x, y) or (x, y, z), times their weight if there is one. A position outside
-  // of the image has the pixel zero. Outside of a volume, the product is zero even if the weight is NaN.
+  // The pixels at integral positions (x, y) or (x, y, z), times their weight if there is one. A position
+  // outside of the image has the pixel zero. Outside of a volume, the product is zero even if the weight is
+  // NaN.
   ValueId pixels_at(const std::vector<ValueId>& positions, std::optional<ValueId> weight = std::nullopt) {
     ValueId inside, at;
     for (std::size_t i = positions.size(); i-- > 0;) {

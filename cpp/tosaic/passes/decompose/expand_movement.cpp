@@ -107,7 +107,7 @@ ValueId expand_index(Emitter& e) {
   return plan.kept_before == 0 ? y : e.permute(y, inverse_permutation(plan.to_front()));
 }
 
-// The permutation of (kept axes before, index axes, kept axes behind) that moves the index axes to the front.
+// The permutation of (kept axes before, index axes, kept axes after) that moves the index axes to the front.
 Dims IndexedRows::to_front() const {
   Dims order;
   for (std::size_t i = 0; i < index_shape.size(); ++i)

@@ -1,8 +1,8 @@
 // expand_order: expresses positions by comparisons of all pairs, and scans by shifts.
 //
-//   argsort    the rank of an element is the number of elements that precede it. A scatter inverts the ranks, which
-//              all differ: equal elements keep their order, and a NaN comes after all numbers.
-//              If there are too many pairs and only the first few positions count, each of them is the argmax of the
+//   argsort    the rank of an element is the number of elements that precede it. A scatter inverts the ranks,
+//              which all differ: equal elements keep their order, and a NaN comes after all numbers. If there
+//              are too many pairs and only the first few positions count, each of them is the argmax of the
 //              elements that come later.
 //   cumargmax  ceil(log2 n) steps: each joins two neighbouring runs of 1, 2, 4 ... elements
 
@@ -15,11 +15,12 @@
 namespace tosaic::passes {
 namespace {
 
-// Pairs of elements at once. Each takes about 35 bytes of the SRAM of an Ethos-U85, as Vela plans it: 1.1 MiB.
+// Pairs of elements at once. Each takes about 35 bytes of the SRAM of an Ethos-U85, as Vela plans it: 1.1
+// MiB.
 constexpr std::int64_t kMostCompared = std::int64_t{1} << 15;
 
-// Positions that are found one after the other, and elements that are looked at for all of them. A step takes about
-// nine operators.
+// Positions that are found one after the other, and elements that are looked at for all of them. A step takes
+// about nine operators.
 constexpr std::int64_t kMostSteps = 32, kMostLookedAt = std::int64_t{1} << 21;
 
 // Positions 0 .. extent - 1 along the axis of a tensor of `rank` axes.
@@ -31,7 +32,8 @@ ValueId positions(Emitter& e, std::size_t rank, std::size_t axis, std::int64_t e
   return e.constant(dtype, shape, numbers);
 }
 
-// The elements as numbers that TOSA compares, and which of them are NaN: absent for integers, also those of numbers.
+// The elements as numbers that TOSA compares, and which of them are NaN: absent for integers, also if they
+// represent numbers.
 struct Keys {
   ValueId numbers, is_nan;
 };
@@ -57,8 +59,8 @@ Keys reshaped(Emitter& e, const Keys& keys, const Shape& shape) {
 
 // The first `count` positions of the order along an axis of x.
 //
-// Each is the argmax of x with its predecessors set to the least number. Where all that is left is the least number,
-// that may be a predecessor: then the first element is taken that is none, a number before a NaN.
+// Each is the argmax of x with its predecessors set to the least number. Where all that is left is the least
+// number, that may be a predecessor: then the first element is taken that is none, a number before a NaN.
 ValueId first_positions(Emitter& e, ValueId x, std::size_t axis, std::int64_t count, bool descending) {
   const Shape shape = e.type(x).shape;
   const auto along = static_cast<std::int64_t>(axis);

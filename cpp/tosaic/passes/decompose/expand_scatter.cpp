@@ -6,16 +6,18 @@
 //   scatter_reduce(x, index, source)  ->  the values of all pairs of an index and a position, reduced
 //   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
-// SCATTER requires that no row is written twice, and its result is unpredictable otherwise. Of places that are
-// known only at run time:
+// SCATTER requires that no row is written twice, and its result is unpredictable otherwise. Of places that
+// are known only at run time:
 //
 //   one value for all places     where(any(index == position), value, x): places may repeat, as in torch
-//   values that are accumulated  are written one after the other, or, if they are more than kMostSteps, summed by
-//                                position: sum(where(index == position, value, 0))
-//   other values of scatter      each position takes the value of the last index that is its own, by comparison with
-//                                all indices; or the writes follow each other. Indices of a sort are known to
-//                                differ, and those of more than kMostReduced pairs and kMostSteps are assumed to
-//   other values of index_put    the places are assumed to differ: torch does not define the order of the writes
+//   values that are accumulated  are written one after the other, or, if they are more than kMostSteps,
+//                                summed by position: sum(where(index == position, value, 0))
+//   other values of scatter      each position takes the value of the last index that is its own, by
+//                                comparison with all indices; or the writes follow each other. Indices of a
+//                                sort are known to differ, and indices of more than kMostReduced pairs and
+//                                kMostSteps are assumed to
+//   other values of index_put    the places are assumed to differ: torch does not define the order of the
+//                                writes
 
 #include <algorithm>
 #include <array>
@@ -184,8 +186,8 @@ std::optional<ValueId> same_at_all_places(Emitter& e, ValueId values, std::size_
   return values;
 }
 
-// For index (outer, count, inner): a bool (outer, extent, inner) that is true at the positions 0 .. extent - 1
-// that occur among the `count` indices.
+// For index (outer, count, inner): a bool (outer, extent, inner) that is true at the positions 0 .. extent -
+// 1 that occur among the `count` indices.
 ValueId occurring(Emitter& e, ValueId index, std::int64_t extent) {
   const Shape shape = e.type(index).shape;
   const DType dtype = e.type(index).dtype;
@@ -215,7 +217,7 @@ ValueId occurring(Emitter& e, ValueId index, std::int64_t extent) {
   return found;
 }
 
-// The shape [outer, extent of `axis`, inner] of a tensor whose axes before and behind `axis` are merged.
+// The shape [outer, extent of `axis`, inner] of a tensor whose axes before and after `axis` are merged.
 Shape around_axis(const Shape& covered, std::size_t axis) {
   Shape out{1, covered[axis], 1};
   for (std::size_t i = 0; i < covered.size(); ++i)
@@ -370,8 +372,8 @@ namespace {
 
 bool is_position(DType dtype) { return dtype == DType::kI32 || dtype == DType::kI64; }
 
-// True if the elements of an index differ along an axis, whatever is computed: they are the order of a sort, or a
-// part of one, or positions that a number moves.
+// True if the elements of an index differ along an axis, whatever is computed: they are the order of a sort,
+// or a part of one, or positions that a number moves.
 bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
   const Shape& shape = graph.type(index).shape;
   if (axis >= shape.size()) return false;
@@ -428,8 +430,8 @@ bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
   }
 }
 
-// For index (outer, count, inner): for each position 0 .. extent - 1, the last of the `count` indices that names it,
-// and -1 if none does.
+// For index (outer, count, inner): for each position 0 .. extent - 1, the last of the `count` indices that
+// names it, and -1 if none does.
 ValueId last_writers(Emitter& e, ValueId index, std::int64_t extent) {
   const Shape shape = e.type(index).shape;
   std::vector<double> positions, order;
@@ -582,9 +584,10 @@ ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
 
 }  // namespace
 
-// Each position reduces the values whose index is its own: where(index == position, value, neutral). A position that no
-// index names must keep its element, but gets the neutral number. For a product or sum, that changes nothing. For a
-// maximum or minimum of integers, and without `include_self`, a select puts the element back.
+// Each position reduces the values whose index is its own: where(index == position, value, neutral). A
+// position that no index names must keep its element, but gets the neutral number. For a product or sum, that
+// changes nothing. For a maximum or minimum of integers, and without `include_self`, a select puts the
+// element back.
 ValueId expand_scatter_reduce(Emitter& e) {
   const auto& attrs = e.attrs<ScatterReduceAttrs>();
   Shape covered = e.type(e.operand(1)).shape;
@@ -655,8 +658,8 @@ struct Written {
   std::vector<Write> writes;
 };
 
-// The writes to one axis that end in this node. A write whose result only another write reads is expanded alone: its
-// expansion has no reader.
+// The writes to one axis that end in this node. A write whose result only another write reads is expanded
+// alone: its expansion has no reader.
 Written written_by(const Emitter& e, const AxisRange& last) {
   const Graph& graph = e.source();
   const ValueId result = graph.result(e.node());

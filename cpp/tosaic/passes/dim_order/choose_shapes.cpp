@@ -7,7 +7,7 @@
 //   %y: f32[1,2,4,2] = max_pool(%d)
 //
 // A reshape goes through a third shape if one transpose in that shape replaces two: one in front of the
-// reshape and one behind it.
+// reshape and one after it.
 //
 //   %a: f32[1,2,4,2] = reshape(%p)        ->   %a.reshape: f32[2,2,2,2] = reshape(%p)
 //                                              %a: f32[1,2,4,2] = reshape(%a.reshape)

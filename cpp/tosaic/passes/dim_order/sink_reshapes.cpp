@@ -1,5 +1,5 @@
 // sink-reshapes: moves elementwise operators in front of a reshape that joins axes. It does so where a
-// transpose may be saved: if another reshape follows (possibly behind more such operators), if two reshaped
+// transpose may be saved: if another reshape follows (possibly after more such operators), if two reshaped
 // operands meet, or if the operator's result has fewer bytes than its operand.
 //
 //   %a: f32[1,4,12,12] = reshape(%x: f32[1,4,6,2,6,2])
@@ -157,7 +157,7 @@ class Sinking {
     return out;
   }
 
-  // True if there are fewer bytes to transpose behind the node than in front of it: it reads several values,
+  // True if there are fewer bytes to transpose after the node than in front of it: it reads several values,
   // or its result has fewer bytes than its operand.
   [[nodiscard]] bool joins_or_narrows(const Node& node) const {
     std::vector<ValueId> read;

@@ -2,11 +2,11 @@
 // of extent 1 are dropped, and neighbours are joined. An operator decides which of its axes can be joined:
 //
 //   elementwise      neighbours along which the same operands broadcast
-//   reduction, cat,  all axes in front of the operator's axis, and all axes behind it
+//   reduction, cat,  all axes in front of the operator's axis, and all axes after it
 //   reverse, argmax
-//   slice            an axis with the one behind it, if that one is read whole
-//   pad              an axis with the one behind it, if that one is not padded
-//   tile             an axis with the one behind it, if that one is not repeated
+//   slice            an axis with the one after it, if that one is read whole
+//   pad              an axis with the one after it, if that one is not padded
+//   tile             an axis with the one after it, if that one is not repeated
 //   transpose        neighbours that stay neighbours (transpose_steps.h)
 //
 //   %y: f32[2,3,2,2,2,2,5] = tosa.add(%a, %b: f32[1,1,2,2,1,1,1])
@@ -58,8 +58,8 @@ Shape joined_shape(const Shape& shape) {
 // ---- axes of operators that treat each axis on its own ----
 //
 // `before` and `behind` are the extents in the operand and in the result. `absorb` merges the next axis
-// into this one if the operator on the merged axis does the same, and returns whether it did. `whole` makes an axis
-// that the operator leaves as it is.
+// into this one if the operator on the merged axis does the same, and returns whether it did. `whole` makes
+// an axis that the operator leaves as it is.
 
 struct SliceAxis {
   std::int64_t before, start, behind;
@@ -184,7 +184,7 @@ class AxisJoiner {
  private:
   using Rule = ValueId (AxisJoiner::*)();
 
-  // Those of a region may have more than 6 axes.
+  // Inputs of a region may have more than 6 axes.
   void add_input(const Input& input) {
     const Value& value = source_.value(input.value);
     TensorType type = value.type;
@@ -312,8 +312,9 @@ class AxisJoiner {
     return operand(0, joined_shape(result_shape()));
   }
 
-  // A reduction is followed by a reshape that drops its axis. Both are of one node of the canonical graph. The
-  // reduction has the same elements in the same order, and later passes may merge the reshape with another.
+  // A reduction is followed by a reshape that drops its axis. Both are of one node of the canonical graph.
+  // The reduction has the same elements in the same order, and later passes may merge the reshape with
+  // another.
   void name_axes_of_operand() {
     const ValueId before = value(source_.operands(*node_)[0]);
     const Node* producer = out_.producer(before);
@@ -333,7 +334,7 @@ class AxisJoiner {
     return x;
   }
 
-  // The extents in front of an axis, of the axis, and behind it.
+  // The extents in front of an axis, of the axis, and after it.
   static Shape around(const Shape& shape, std::int64_t axis) {
     Shape out = {1, shape[static_cast<std::size_t>(axis)], 1};
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(shape.size()); ++i)

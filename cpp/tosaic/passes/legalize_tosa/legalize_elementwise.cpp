@@ -123,7 +123,7 @@ bool is_whole(double value) { return value == std::floor(value); }
 // a^b for all floats. TOSA defines POW only for finite a > 0 and finite b, so the magnitude is
 //   POW(|a|, b)          where |a| is finite and not 0, and b is finite
 //   1                    elsewhere, where |a| = 1 or b = 0
-//   exp(b * log |a|)     elsewhere; its 0, inf and NaN are those of a^b
+//   exp(b * log |a|)     elsewhere; with the 0, inf and NaN of a^b
 // For a < 0 the result is negated where b is an odd integer, and is NaN (the log of a) where b is not an
 // integer and a is finite. `base` and `exponent` are the values of the operands, if these are constants.
 ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
@@ -229,8 +229,8 @@ ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding
   return negated_where(l, opposite, magnitude);
 }
 
-// True if operands 0 and 1 are integers, and the quotient is proven to be 0 whether it is rounded toward zero or down:
-// argmax(x, 0) % x.shape[0].
+// True if operands 0 and 1 are integers, and the quotient is proven to be 0 whether it is rounded toward zero
+// or down: argmax(x, 0) % x.shape[0].
 bool is_own_rest(Legalizer& l) {
   if (!is_integer(l.result_type().dtype)) return false;
   const ValueRange &a = l.integer_range_of(0), &b = l.integer_range_of(1);

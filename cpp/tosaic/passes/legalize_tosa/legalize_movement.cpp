@@ -70,7 +70,7 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
   x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
   Shape split = l.type(x).shape, merged = split;
   merged[axis] = count;
-  if (split.size() >= kMostAxes) {  // the split adds an axis: merge those in front, and those behind
+  if (split.size() >= kMostAxes) {  // the split adds an axis: merge those in front, and those after it
     std::int64_t lead = 1, rest = 1;
     for (std::size_t k = 0; k < split.size(); ++k)
       if (k != axis) (k < axis ? lead : rest) *= split[k];
@@ -155,7 +155,7 @@ std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
 }
 
 // index_select: selects positions of one axis by a list of indices. In GATHER, K is this axis, N the product
-// of the axes in front of it, and C the product of the axes behind it.
+// of the axes in front of it, and C the product of the axes after it.
 Physical index_select(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const Shape shape = physical_dims(l.logical_type(0).shape, order);

@@ -45,7 +45,8 @@ struct IntegerPlan {
 class Legalizer {
  public:
   // The inputs and outputs of a region (of cond or while_loop) are in row-major order, and have the dtypes
-  // that values have inside the TOSA graph (physical_dtype), not those of the program's inputs and outputs.
+  // that values have inside the TOSA graph (physical_dtype), not the dtypes of the program's inputs and
+  // outputs.
   enum class Part : std::uint8_t { kProgram, kRegion };
   Legalizer(const Graph& source, const target::TargetSpec& target, Part part = Part::kProgram);
 

@@ -1,4 +1,5 @@
-// store-constants: stores each constant once, and constants that were folded from narrower ones as the narrower ones.
+// store-constants: stores each constant once, and constants that were folded from narrower ones as the
+// narrower ones.
 //
 //   const %w: f32[64,1,1,8]      ->   const %w: i8[64,8]   const %scales: f32[64,1]
 //                                     %a = tosa.cast(%w)  %b = tosa.mul(%a, %scales)  %c = tosa.reshape(%b)
@@ -6,15 +7,15 @@
 //   const %table: f32[1,64,8]    ->   const %table: f32[1,64,8]
 //   const %head: f32[64,1,1,8]        %head = tosa.reshape(%table)           with the same elements
 //
-// A constant whose rows only GATHER reads stays narrow until then: the gathered rows are cast and scaled, if the
-// target has a GATHER of the narrow dtype.
+// A constant whose rows only GATHER reads stays narrow until then: the gathered rows are cast and scaled, if
+// the target has a GATHER of the narrow dtype.
 //
-// Weights of i8 that fit i4, beside inputs of i8, become i4 if the target has it.
+// Weights of i8 that fit i4, with inputs of i8, become i4 if the target has it.
 //
 // Weights and biases of convolutions, and tables, stay constants: of equal elements, others are the RESHAPE.
 //
-// A constant is left as it is if the target lacks the dtype or one of the operators, if that saves less than a
-// kilobyte, or if it is an output of the graph.
+// A constant is left as it is if the target lacks the dtype or one of the operators, if that saves less than
+// a kilobyte, or if it is an output of the graph.
 
 #include <algorithm>
 #include <array>
@@ -58,8 +59,8 @@ Op tosa_op(Op step) {
   return found == nullptr ? Op::kTosaCast : *found;
 }
 
-// What the target lacks to compute a constant from the narrow one: the text of a profile or an extension. Empty if
-// it lacks nothing.
+// What the target lacks to compute a constant from the narrow one: the text of a profile or an extension.
+// Empty if it lacks nothing.
 std::string lacking(const target::TargetSpec& target, const NarrowForm& form) {
   DType dtype = form.narrow->dtype;
   const target::Need* constants = target::constant_need(dtype);
@@ -157,7 +158,7 @@ class Narrowing {
     rewriter_.bind(value, x);
   }
 
-  // The rows of a narrow constant that a GATHER reads, cast and scaled behind it. Returns nothing for other
+  // The rows of a narrow constant that a GATHER reads, cast and scaled after it. Returns nothing for other
   // nodes, and if another operator reads the constant.
   [[nodiscard]] std::optional<ValueId> gathered(const Node& node) {
     if (node.op != Op::kTosaGather) return std::nullopt;
@@ -324,8 +325,8 @@ void take(std::optional<Graph>& now, std::optional<Graph> next) {
 }  // namespace
 
 // Notes on narrow constants of the source of which the graph has only floats that were computed from them, by
-// operators that no NarrowForm describes. Their memory is in no constant of the graph, and no other narrow constant
-// has as many elements.
+// operators that no NarrowForm describes. Their memory is in no constant of the graph, and no other narrow
+// constant has as many elements.
 void add_lost_forms(const Graph& graph, const Graph& source, std::vector<ConstantNote>& notes) {
   std::set<const void*> kept;
   std::set<std::int64_t> narrow_sizes;

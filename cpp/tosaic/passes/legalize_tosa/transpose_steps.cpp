@@ -2,7 +2,7 @@
 // axes that are neighbours both in the source and in between, and the second step for each pair that are
 // neighbours both in between and in the result. So for n axes the order in between has n - most pairs of the
 // source and n - most pairs of the result. A set of pairs fits into one order if each axis has at most one
-// neighbour in front and one behind, and if the pairs form no circle.
+// neighbour in front and one after it, and if the pairs form no circle.
 
 #include "tosaic/passes/legalize_tosa/transpose_steps.h"
 
@@ -16,7 +16,7 @@
 namespace tosaic::passes {
 namespace {
 
-// An order of axes under construction: the axis behind each axis, and the axis in front of it.
+// An order of axes under construction: the axis after each axis, and the axis in front of it.
 class Chains {
  public:
   explicit Chains(std::size_t count) : count_(count) {
@@ -24,7 +24,7 @@ class Chains {
     front_.fill(kNone);
   }
 
-  // Puts `b` directly behind `a`. Returns false if this contradicts an earlier pair.
+  // Puts `b` directly after `a`. Returns false if this contradicts an earlier pair.
   bool join(std::int64_t a, std::int64_t b) {
     if (behind_[at(a)] != kNone || front_[at(b)] != kNone) return false;
     for (std::int64_t end = b; end != kNone; end = behind_[at(end)])
@@ -34,7 +34,7 @@ class Chains {
     return true;
   }
 
-  // All axes: the chains one behind the other.
+  // All axes: the chains one after the other.
   [[nodiscard]] Dims order() const {
     Dims out;
     for (std::int64_t head = 0; head < static_cast<std::int64_t>(count_); ++head)

@@ -40,7 +40,7 @@ bool has_qparams(const ScaledInteger& x, const QParams& qparams) {
   return x.scale() == qparams.scales.front() && x.zero_point == qparams.zero_points.front();
 }
 
-// x in the range of the qparams. Operators behind it rely on that range.
+// x in the range of the qparams. Operators after it rely on that range.
 double in_range(double x, const QParams& qparams) {
   return std::clamp(x, static_cast<double>(qparams.qmin), static_cast<double>(qparams.qmax));
 }
@@ -85,7 +85,8 @@ std::optional<RuleResult> sum_form(const RuleContext& ctx) {
                        {x.range.low + y.range.low, x.range.high + y.range.high}};
 }
 
-// The product of the integers with 1 or -1. If it only changes the scale, no integer changes, whatever the backend.
+// The product of the integers with 1 or -1. If it only changes the scale, no integer changes, whatever the
+// backend.
 std::optional<RuleResult> factor_form(const RuleContext& ctx) {
   const std::optional<ConstantFactor> found = constant_factor(ctx.node.graph(), ctx.node.node());
   const QParams* const to = ctx.node.result_qparams();
@@ -157,8 +158,8 @@ std::optional<RuleResult> softmax_form(const RuleContext& ctx) {
 
 // ---- functions of one operand ----
 
-// A table of the function in f64. An infinity becomes the least or greatest integer. NaN becomes the entry of the
-// nearest integer at which the function is a number, of two such integers the lower one.
+// A table of the function in f64. An infinity becomes the least or greatest integer. NaN becomes the entry of
+// the nearest integer at which the function is a number, of two such integers the lower one.
 std::optional<RuleResult> function_form(const RuleContext& ctx) {
   const QParams* const to = byte_result(ctx);
   const OpInfo& row = info(ctx.node.op());
@@ -200,8 +201,9 @@ std::int64_t bound_of(double number, const QParams& qparams) {
   return static_cast<std::int64_t>(in_range(rounded, qparams));
 }
 
-// hardsigmoid of sums that were not rounded yet. The scale of their rescale contains the division of x / 6 + 1/2, and
-// its zero point contains 1/2. The result saturates at 0 and 1, so its qparams must have exactly this range.
+// hardsigmoid of sums that were not rounded yet. The scale of their rescale contains the division of x / 6 +
+// 1/2, and its zero point contains 1/2. The result saturates at 0 and 1, so its qparams must have exactly
+// this range.
 std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (semantics_of(ctx).hard != target::HardForm::kInQParams || !to || to->storage != DType::kI8 ||
@@ -217,8 +219,8 @@ std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
   return ScaledInteger{store(ctx.build, ctx.scaled(0), wider), {scale}, zero_point, {to->qmin, to->qmax}};
 }
 
-// x * (min(x, 3) + 3) / 6, for operands of at least -3, as a product of integers. The zero point of the second
-// factor contains 3, which is rounded there. The scale of the product contains 1/6.
+// x * (min(x, 3) + 3) / 6, for operands of at least -3, as a product of integers. The zero point of the
+// second factor contains 3, which is rounded there. The scale of the product contains 1/6.
 std::optional<RuleResult> hardswish_form(const RuleContext& ctx) {
   const QParams* const to = byte_result(ctx);
   const QParamsRef& from = ctx.node.operand_type(0).qparams;

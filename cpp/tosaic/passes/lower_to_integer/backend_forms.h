@@ -1,4 +1,5 @@
-// backend_forms: the integer forms of operators that a backend's semantics choose (target/integer_semantics.h).
+// backend_forms: the integer forms of operators that a backend's semantics choose
+// (target/integer_semantics.h).
 //
 //   add, sub               each operand in units of twice the larger scale, with 20 more bits
 //   mul                    the product of the integers, also if one operand is a constant
@@ -21,12 +22,12 @@
 
 namespace tosaic::passes {
 
-// Lowers the node to the form that the backend computes. Returns nothing if the semantics choose the form that every
-// target has, or if the backend has no kernel for these operands.
+// Lowers the node to the form that the backend computes. Returns nothing if the semantics choose the form
+// that every target has, or if the backend has no kernel for these operands.
 [[nodiscard]] std::optional<RuleResult> backend_form(const RuleContext& ctx);
 
-// backend_softmax.cpp. Softmax of i8 numbers x, as SoftmaxForm::kFixedPoint5_26 computes it. Returns nothing if
-// a row has too many elements for its sums.
+// backend_softmax.cpp. Softmax of i8 numbers x, as SoftmaxForm::kFixedPoint5_26 computes it. Returns nothing
+// if a row has too many elements for its sums.
 [[nodiscard]] std::optional<ScaledInteger> fixed_point_softmax(IntegerBuilder& build, const ScaledInteger& x,
                                                                std::int64_t axis);
 

@@ -17,7 +17,7 @@ void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build);
 void add_over_floats(ValueMap& values, const Node& node, const std::string& reason);
 // Reports that an operator still computes with floats, and why.
 void report_float_operator(ValueMap& values, const Node& node, const std::string& reason);
-// The types of the node's results without qparams; those of quantized results are f32.
+// The types of the node's results without qparams; quantized results are f32.
 [[nodiscard]] std::vector<TensorType> float_types(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::passes

@@ -76,9 +76,9 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
 }
 
 // The interval that is worth tabulating. In front of it, the function differs from its value at the start of
-// `over` by at most 2^-`bits` of its largest magnitude. Behind it, the function differs as little from its value
-// at the end. Results beyond `most` saturate and count as `most`. The interval begins and ends at a multiple
-// of `unit`.
+// `over` by at most 2^-`bits` of its largest magnitude. Beyond it, the function differs as little from its
+// value at the end. Results beyond `most` saturate and count as `most`. The interval begins and ends at a
+// multiple of `unit`.
 Interval relevant(const std::vector<double>& f, double most, int bits, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;
@@ -109,9 +109,9 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
   return error <= size >> 18;
 }
 
-// True if the function turns so often that the sample next to a number tells little about its result: more than
-// 1 of 64 samples differ from the next by more than 2^-6 of the largest result. A function with a few steps,
-// such as a sign, is no such function.
+// True if the function turns so often that the sample next to a number tells little about its result: more
+// than 1 of 64 samples differ from the next by more than 2^-6 of the largest result. A function with a few
+// steps, such as a sign, is no such function.
 bool is_wild(const std::vector<std::int64_t>& f, std::int64_t most) {
   std::int64_t size = 0;
   std::size_t jumps = 0;
@@ -140,8 +140,8 @@ std::vector<double> at_integers(const NodeView& node, ValueId variable, const Sc
   return evaluated_at(node, variable, points);
 }
 
-// Refuses a function that is NaN at minus infinity, which an integer of x represents, or infinite without a result
-// that saturates.
+// Refuses a function that is NaN at minus infinity, which an integer of x represents, or infinite without a
+// result that saturates.
 void require_number_at_infinity(const NodeView& node, ValueId variable, const ScaledInteger& x) {
   if (!x.minus_infinity) return;
   const double at = evaluated_at(node, variable, {-std::numeric_limits<float>::infinity()}).front();
@@ -277,8 +277,8 @@ std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, con
   return out;
 }
 
-// The node on lines between knots that are dense next to zero: an arc tangent of large numbers, for example. Returns
-// nothing if no number of knots brings the lines to within 2^-18 of the largest result.
+// The node on lines between knots that are dense next to zero: an arc tangent of large numbers, for example.
+// Returns nothing if no number of knots brings the lines to within 2^-18 of the largest result.
 std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
                                         const Samples& f, const Octaves& octaves) {
   constexpr std::int64_t kTests = 4;  // parts of a line, between which it is compared with the function
@@ -346,8 +346,8 @@ std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable
   return std::nullopt;
 }
 
-// Refuses a function that changes between two samples by more than its reader tolerates, unless it does so in a
-// step: then the result at the sample next to a number is the right one, or that of a number next to it.
+// Refuses a function that changes between two samples by more than its reader tolerates, unless it does so in
+// a step: then the result at the sample next to a number is the right one, or that of a number next to it.
 void require_known_between_samples(const RuleContext& ctx, ValueId variable, const Samples& f) {
   std::int64_t size = 0;
   const auto bounded = [&](std::int64_t y) { return std::clamp(y, -f.most, f.most); };

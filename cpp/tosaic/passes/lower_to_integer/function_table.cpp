@@ -50,8 +50,8 @@ ConstantRef as_integers(const ConstantRef& f) {
   return out;
 }
 
-// `made`, from a table, in the shape of the node's result: constants of one element may have more axes than the
-// variables of the table.
+// `made`, from a table, in the shape of the node's result: constants of one element may have more axes than
+// the variables of the table.
 ValueId in_shape(const RuleContext& ctx, ValueId made) {
   return ctx.build.reshape(made, ctx.node.result_type().shape);
 }
@@ -71,7 +71,8 @@ ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   return makes_numbers ? ValueRange{std::max(x.range.low, all.low), std::min(x.range.high, all.high)} : all;
 }
 
-// True if every number of the table is a multiple of the unit, so that none is rounded. Whole numbers often are.
+// True if every number of the table is a multiple of the unit, so that none is rounded. Whole numbers often
+// are.
 bool is_multiple(const Constant& table, double unit) {
   const Elements elements(table);
   for (std::size_t i = 0; i < elements.size(); ++i)
@@ -290,14 +291,15 @@ ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int
   return make_constant("", f->dtype, {count}, out);
 }
 
-// A function of integers of 16 bits, with a sign, on lines between knots. Knots have kFinerBits more than results, and
-// are not bounded where results saturate.
+// A function of integers of 16 bits, with a sign, on lines between knots. Knots have kFinerBits more than
+// results, and are not bounded where results saturate.
 class LinesOfRow {
  public:
   static constexpr int kFinerBits = 4;
 
-  // `f` has the function of each integer from -32768 in the unit of the results, not rounded. The function is only
-  // asked for integers from `curved.low` to `curved.high`: the lines that reach beyond go through its values there.
+  // `f` has the function of each integer from -32768 in the unit of the results, not rounded. The function is
+  // only asked for integers from `curved.low` to `curved.high`: the lines that reach beyond go through its
+  // values there.
   LinesOfRow(const std::vector<double>& f, const Octaves& octaves, ValueRange curved) : octaves_(octaves) {
     for (const bool is_negative : {false, true}) {
       const std::int64_t sign = is_negative ? -1 : 1;
@@ -321,7 +323,7 @@ class LinesOfRow {
     }
   }
 
-  // The knots of the negative integers, or those of the others.
+  // The knots of the negative integers, or of the others.
   [[nodiscard]] const std::vector<std::int64_t>& knots(bool is_negative) const {
     return knots_[is_negative ? 1 : 0];
   }
@@ -345,10 +347,11 @@ class LinesOfRow {
   }
 
  private:
-  static constexpr double kFar = 0x1p20;  // units; far beyond those of 16 bits
+  static constexpr double kFar = 0x1p20;  // units; far beyond the units of 16 bits
 
-  // At m, the line through f at `inner` and near f at `end`, the last place that is asked for. The clamp may end between
-  // `end` and the place next to it: the line passes as far from the clamped number as from the line without the clamp.
+  // At m, the line through f at `inner` and near f at `end`, the last place that is asked for. The clamp may
+  // end between `end` and the place next to it: the line passes as far from the clamped number as from the
+  // line without the clamp.
   static double beyond(const auto& f, std::int64_t end, std::int64_t inner, std::int64_t m) {
     const std::int64_t next = inner > end ? end + 1 : end - 1;
     if (inner == end) return f(end);
@@ -364,8 +367,8 @@ class LinesOfRow {
   std::array<std::vector<std::int64_t>, 2> knots_;
 };
 
-// An operator of one variable and constant tensors, such as x ** exponents. Each different row of constants has its
-// own function of the integers of the variable.
+// An operator of one variable and constant tensors, such as x ** exponents. Each different row of constants
+// has its own function of the integers of the variable.
 class FunctionsOfRows {
  public:
   FunctionsOfRows(const RuleContext& ctx, ConstantRows constants, FunctionOperands operands,
@@ -390,8 +393,8 @@ class FunctionsOfRows {
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(constants_.rows.size()); }
 
-  // Gives the operator the operands of a joined table: for each of `count` rows from `first`, one after the other, all
-  // integers of the variable's dtype and the constants of the row.
+  // Gives the operator the operands of a joined table: for each of `count` rows from `first`, one after the
+  // other, all integers of the variable's dtype and the constants of the row.
   void set_rows(std::size_t first, std::size_t count) {
     const auto repeats = static_cast<std::int64_t>(count);
     operands_.set(
@@ -429,8 +432,8 @@ class FunctionsOfRows {
     return as_result(ctx_, gathered(ctx_.build, at, *f));
   }
 
-  // Results of up to 16 bits on lines between knots. Returns nothing if a result would be off by more than one unit, as
-  // far as TABLE over i16 may be, or if the knots are too many.
+  // Results of up to 16 bits on lines between knots. Returns nothing if a result would be off by more than
+  // one unit, as far as TABLE over i16 may be, or if the knots are too many.
   std::optional<RuleResult> by_lines() {
     const std::optional<QParams> to = ctx_.node.eventual_qparams();
     if (dtype_ != DType::kI16 || !to || to->axis || byte_size(to->storage) > 2) return std::nullopt;
@@ -443,7 +446,8 @@ class FunctionsOfRows {
     return std::nullopt;
   }
 
-  // The numbers of one row in the unit of the results, and the integer for 0 in place of NaN, as a quantize node has.
+  // The numbers of one row in the unit of the results, and the integer for 0 in place of NaN, as a quantize
+  // node has.
   std::vector<double> unrounded(const QParams& to) const {
     const ConstantRef floats = evaluate_unrounded(ctx_.node, operands_.constants, operands_.qparams);
     const Elements elements(*floats);
@@ -461,8 +465,8 @@ class FunctionsOfRows {
     return {std::max(variable_.x.range.low, all.low), std::min(variable_.x.range.high, all.high)};
   }
 
-  // The integers of the variable without those at both ends, at which no row changes any more: a clamp in front of the
-  // operator, which is no line next to the place where it ends.
+  // The integers of the variable without those at both ends, at which no row changes any more: a clamp in
+  // front of the operator, which is no line next to the place where it ends.
   ValueRange curved_part(const QParams& to) {
     const ValueRange all = *integer_limits(dtype_), occurs = occurring_integers();
     ValueRange curved{occurs.high, occurs.low};
@@ -700,8 +704,9 @@ bool is_read_in_order(const Graph& graph, ValueId id) {
   });
 }
 
-// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger. Of those
-// that a sort or an argmax compares, the order would be lost: there it is true if it does so of more than a few.
+// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger.
+// Of those that a sort or an argmax compares, the order would be lost: there it is true if it does so of more
+// than a few.
 bool merges_numbers(const RuleContext& ctx, const Elements& elements,
                     const std::vector<ScaledInteger>& variables, DType dtype) {
   constexpr std::ptrdiff_t kFew = 16;

@@ -48,8 +48,9 @@ struct FunctionOperands {
 // The node as a function of the variables of its operands, which may be FunctionTables themselves. Returns
 // nothing if a table has no room for all these variables.
 [[nodiscard]] std::optional<FunctionTable> function_table(const RuleContext& ctx);
-// The numbers of a table of the node's result, as i32 of 24 bits. Returns nothing if one of them is not finite
-// (but for NaN at the ends of one variable). Throws NoIntegerForm if they are too coarse for their readers.
+// The numbers of a table of the node's result, as i32 of 24 bits. Returns nothing if one of them is not
+// finite (but for NaN at the ends of one variable). Throws NoIntegerForm if they are too coarse for their
+// readers.
 [[nodiscard]] std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table);
 // Does the same as function_table() for a node whose result is quantized or a bool, and emits the table.
 [[nodiscard]] std::optional<RuleResult> tabulated_composition(const RuleContext& ctx);

@@ -26,8 +26,8 @@ bool is_read_beside_integers(const NodeView& node) {
   });
 }
 
-// By value: true if every reader quantizes the value, directly or after other operators, and neither the value nor
-// a float between is one of `floats`.
+// By value: true if every reader quantizes the value, directly or after other operators, and neither the
+// value nor a float between is one of `floats`.
 std::vector<bool> values_that_end_quantized(const Graph& graph, const std::vector<bool>& floats) {
   std::vector<bool> ends = floats;
   ends.flip();
@@ -77,7 +77,7 @@ LoweredToInteger GraphLowering::run() {
   return {std::move(made_.graph), std::move(made_.float_operators)};
 }
 
-// Adds the inputs. A node directly behind an unsigned input converts it to signed form.
+// Adds the inputs. A node directly after an unsigned input converts it to signed form.
 void GraphLowering::add_inputs() {
   Graph& out = made_.graph;
   for (const Input& input : source_.inputs()) {
@@ -184,8 +184,9 @@ bool GraphLowering::computes_from_counts(const NodeView& view) const {
   return any && (has_float || !compares);
 }
 
-// True for constants that a condition selects or that indices place, and for a cast of bools or integers, whose result may be scaled integers.
-// Integers of 32 or 64 bits also need a known range, or readers that bound them.
+// True for constants that a condition selects or that indices place, and for a cast of bools or integers,
+// whose result may be scaled integers. Integers of 32 or 64 bits also need a known range, or readers that
+// bound them.
 bool GraphLowering::makes_numbers(const NodeView& view) const {
   if (view.op() == Op::kWhere)
     return view.is_constant(1) && view.is_constant(2) && may_be_scaled(view.result()) &&
@@ -349,8 +350,8 @@ bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
   return true;
 }
 
-// Emits the table of a deferred float whose numbers are finite, on a target without floats: its next reader is
-// no function, and reads a clamp(1 / x) although 1 / x has no numbers.
+// Emits the table of a deferred float whose numbers are finite, on a target without floats: its next reader
+// is no function, and reads a clamp(1 / x) although 1 / x has no numbers.
 void GraphLowering::number_deferred(ValueId id) {
   const FunctionTable* const table = values_.deferred_table(id);
   if (made_.rules.float_arithmetic || table == nullptr || values_.scaled(id) != nullptr) return;

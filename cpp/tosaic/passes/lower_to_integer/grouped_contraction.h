@@ -33,12 +33,13 @@ struct GroupedWeight {
   std::vector<Digit> digits;
 };
 
-// Operand i as a weight with result channels on `axis` and input channels on `along`. Returns nothing if it is
-// no constant with groups along that axis.
+// Operand i as a weight with result channels on `axis` and input channels on `along`. Returns nothing if it
+// is no constant with groups along that axis.
 [[nodiscard]] std::optional<GroupedWeight> grouped_weight(const RuleContext& ctx, std::size_t i,
                                                           std::int64_t axis, std::int64_t along);
 
-// rows (.., I) times a weight (O, I) or (I, O), plus operand 2 if there is one. The rows are the sum of `parts`.
+// rows (.., I) times a weight (O, I) or (I, O), plus operand 2 if there is one. The rows are the sum of
+// `parts`.
 [[nodiscard]] ScaledInteger grouped_row_products(const RuleContext& ctx,
                                                  const std::vector<ScaledInteger>& parts,
                                                  const GroupedWeight& weight);

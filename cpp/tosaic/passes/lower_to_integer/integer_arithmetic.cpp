@@ -129,9 +129,10 @@ ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const Scale
   return out;
 }
 
-// Returns a constant as integers that x is multiplied by. If the constant is quantized and its integers minus the zero
-// point have at most 15 bits and a sign, the result is these integers, and is exact. If not, each number is rounded to
-// 15 bits of the largest number, or to 30 if x has more than 16: the product loses bits anyway.
+// Returns a constant as integers that x is multiplied by. If the constant is quantized and its integers minus
+// the zero point have at most 15 bits and a sign, the result is these integers, and is exact. If not, each
+// number is rounded to 15 bits of the largest number, or to 30 if x has more than 16: the product loses bits
+// anyway.
 ScaledInteger quantized_factor(IntegerBuilder& build, const ScaledInteger& x, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
@@ -190,8 +191,8 @@ Halves halves_of(IntegerBuilder& build, const Shape& shape, const std::vector<st
 // have 29 bits, in two parts whose products with x are exact: with the 15 bits of quantized_factor(), many
 // products would be on the other side of a whole number. Returns nothing for wider x and for large numbers.
 //
-// A product that f32 rounds to a whole number counts as that number. torch's floor of the quotients of whole x
-// is exact, so for these only the rounding of the constant is allowed for.
+// A product that f32 rounds to a whole number counts as that number. torch's floor of the quotients of whole
+// x is exact, so for these only the rounding of the constant is allowed for.
 std::optional<ScaledInteger> whole_product(IntegerBuilder& build, const ScaledInteger& x, const Term& by,
                                            Op op) {
   const double largest = by.magnitude() * x.scale();
@@ -360,10 +361,10 @@ RuleResult integer_add(const RuleContext& ctx) {
 
 namespace {
 
-// The coarsest unit in which a product of x may be computed. `step` is the unit of the other operand or, if that is a
-// constant, its least magnitude. In the unit x.scale() * step, the product is exact. If x has few bits, the product may
-// have a unit 2^16 times as coarse. Counts have 32 bits, but most of them are small: in such a unit, their products
-// would be 0.
+// The coarsest unit in which a product of x may be computed. `step` is the unit of the other operand or, if
+// that is a constant, its least magnitude. In the unit x.scale() * step, the product is exact. If x has few
+// bits, the product may have a unit 2^16 times as coarse. Counts have 32 bits, but most of them are small: in
+// such a unit, their products would be 0.
 double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
   constexpr double kCount = 0x1p30, kFine = 0x1p16;
   const bool is_count = x.scale() == 1 && static_cast<double>(x.magnitude()) >= kCount;
@@ -371,7 +372,8 @@ double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
   return std::ranges::min(x.scales) * step * (is_count || is_other_count ? 1 : kFine);
 }
 
-// Leaves a product to floats, if the target has them, that nothing quantizes and that would lose its small numbers.
+// Leaves a product to floats, if the target has them, that nothing quantizes and that would lose its small
+// numbers.
 RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, double coarsest) {
   const bool has_choice = ctx.build.rules().float_arithmetic && !ctx.node.qparams_behind_movement() &&
                           ctx.values.noticed(ctx.node.node());
@@ -380,10 +382,10 @@ RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, doub
   return made;
 }
 
-// x times the numbers of a constant that differ so much that factors of 15 bits, or one unit for all products, would
-// leave too little of the least products: x * [1e6, -1e6, 1, 2] before a sigmoid. Products are bounded to what their
-// readers notice, or to the qparams that they get, and the factors have 31 bits. Returns nothing where the usual
-// product is fine enough.
+// x times the numbers of a constant that differ so much that factors of 15 bits, or one unit for all
+// products, would leave too little of the least products: x * [1e6, -1e6, 1, 2] before a sigmoid. Products
+// are bounded to what their readers notice, or to the qparams that they get, and the factors have 31 bits.
+// Returns nothing where the usual product is fine enough.
 std::optional<ScaledInteger> product_as_noticed(const RuleContext& ctx, const ScaledInteger& operand,
                                                 const Term& by) {
   constexpr double kApart = 16, kCoarse = 16, kFewest = 64, kBits = 0x1p30, kFactorBits = 0x1p11;

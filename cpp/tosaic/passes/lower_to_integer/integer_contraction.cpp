@@ -87,7 +87,7 @@ std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i, std::
 
 // The axes of a weight that may have per-channel scales.
 struct WeightAxes {
-  std::size_t channels;    // the axis of the result channels, or of those of each group
+  std::size_t channels;    // the axis of the result channels, or of the channels of each group
   std::int64_t groups;     // how often the result repeats that axis
   bool leading_is_groups;  // axis 0 has a position for each group
 };
@@ -265,8 +265,8 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
   return sum;
 }
 
-// Sums beyond which the result saturates, whatever the bias, become the nearest such sums: the bias would be lost in a
-// unit for all of them.
+// Sums beyond which the result saturates, whatever the bias, become the nearest such sums: the bias would be
+// lost in a unit for all of them.
 ScaledInteger within_result(const RuleContext& ctx, ScaledInteger sums) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (!to) return sums;

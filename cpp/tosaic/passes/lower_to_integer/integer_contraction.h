@@ -2,8 +2,8 @@
 //
 //   sum[c] = sum((x - zp_x) * (w - zp_w)) + bias[c]        one unit of sum[c] is worth s_x * s_w[c]
 //
-// Products of i8 by i8 are summed in i32, those of i16 in i48. Wider operands are split into parts. The bias
-// is rounded to the unit of the sums. A bound of each channel's sum proves that no sum overflows. It is
+// Products of i8 by i8 are summed in i32, products of i16 in i48. Wider operands are split into parts. The
+// bias is rounded to the unit of the sums. A bound of each channel's sum proves that no sum overflows. It is
 // computed from the weights if they are constant.
 #pragma once
 

@@ -182,7 +182,8 @@ std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledIn
   return in_whole_numbers(ctx.build, x, ctx.node.op());
 }
 
-// As require_distance(), for functions that have poles of both signs at zero if `is_odd`: the sign of x is then lost.
+// As require_distance(), for functions that have poles of both signs at zero if `is_odd`: the sign of x is
+// then lost.
 void require_pole(const NodeView& node, const ScaledInteger& x, bool is_odd, const IntegerMath::Function& f) {
   if (x.error == 0 || x.range.low > 0 || x.range.high < 0) return;
   if (is_odd && x.range.low < 0 && x.range.high > 0)
@@ -218,8 +219,8 @@ bool is_inverse_power(const RuleContext& ctx) {
          exponents[0] == std::trunc(exponents[0]);
 }
 
-// (1 / x) ^ n. The pole would be lost between the points of by_samples(), and with it the sign next to it. What
-// saturates in the end is bounded after each product, so that the other results keep their bits.
+// (1 / x) ^ n. The pole would be lost between the points of by_samples(), and with it the sign next to it.
+// What saturates in the end is bounded after each product, so that the other results keep their bits.
 std::optional<ScaledInteger> inverse_power(const RuleContext& ctx, const ScaledInteger& x) {
   const int factors = static_cast<int>(-ctx.numbers(1)[0]);
   require_pole(ctx.node, x, factors % 2 != 0, [&](double v) { return std::pow(v, -factors); });
@@ -245,8 +246,8 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
 }
 
 // A sine or cosine of so many turns that the samples of function_samples.h are too far apart: x in turns, of
-// which the fraction is the position in a table of one turn. Returns nothing for few turns, or few integers, of
-// which samples are more exact.
+// which the fraction is the position in a table of one turn. Returns nothing for few turns, or few integers,
+// of which samples are more exact.
 std::optional<ScaledInteger> sine(const RuleContext& ctx, const ScaledInteger& x) {
   constexpr double kTurn = 6.283185307179586477, kCoarsest = 0x1p-14;
   constexpr int kLineBits = 12, kResultBits = 29, kFewTurns = 8;
@@ -302,9 +303,9 @@ constexpr OpTable<FunctionRule> kFunctions = {
     {Op::kCos, {sine, false, true}},
 };
 
-// True if x are few integers, and those that the source program has: a quantized value, integers, or a function
-// or a view of them that no arithmetic has rounded. Then a table has the function at each of them, poles
-// included.
+// True if x are few integers, and those that the source program has: a quantized value, integers, or a
+// function or a view of them that no arithmetic has rounded. Then a table has the function at each of them,
+// poles included.
 bool has_exact_integers(const RuleContext& ctx, ValueId id, const ScaledInteger& x) {
   constexpr std::int64_t kMost = 65536;
   const Graph& graph = ctx.node.graph();
@@ -330,8 +331,8 @@ bool has_exact_integers(const RuleContext& ctx, ValueId id, const ScaledInteger&
 std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (ctx.node.op() == Op::kCast && ctx.is_scaled(0) && is_integer(ctx.node.result_type().dtype)) {
     const ScaledInteger whole = in_whole_numbers(ctx.build, ctx.with_one_scale(0), Op::kTrunc);
-    // Casts of floats saturate. The range of 32 bits changes no value, but without the clamp, narrow_integers.cpp
-    // would not know it. Indices are computed from i64, other integers from i32.
+    // Casts of floats saturate. The range of 32 bits changes no value, but without the clamp,
+    // narrow_integers.cpp would not know it. Indices are computed from i64, other integers from i32.
     const ValueRange limits = *integer_limits(ctx.node.result_type().dtype);
     const ClampAttrs within{Scalar(std::max(whole.range.low, limits.low)),
                             Scalar(std::min(whole.range.high, limits.high))};

@@ -27,11 +27,12 @@ struct Axis {
   double steps = 0;
 };
 
-// Integers of the grid beyond which no sample changes: all their taps are beside the image, or are its edge.
+// Integers of the grid beyond which no sample changes: all their taps are outside of the image, or are its
+// edge.
 ValueRange useful_range(const Axis& axis, const GridSampleAttrs& attrs, std::int64_t zero_point) {
   constexpr double kAll = 0x1p40;
   if (axis.steps == 0) return {zero_point, zero_point};
-  const double margin = attrs.mode == ResizeMode::kBicubic ? 3 : 2;  // pixels beside the image
+  const double margin = attrs.mode == ResizeMode::kBicubic ? 3 : 2;  // pixels outside of the image
   const double reach = (static_cast<double>(axis.extent - 1) / 2 + margin) / axis.steps;
   const auto most = static_cast<std::int64_t>(std::ceil(std::min(reach, kAll)));
   return {zero_point - most, zero_point + most};

@@ -60,8 +60,8 @@ bool has_bits(double number, double unit) {
   return std::abs(std::nearbyint(number / unit) * unit - number) <= 0x1p-10 * std::abs(number);
 }
 
-// The qparams of constants that are moved by a condition or by indices, such as where(hidden, -1e9, 0): i32, in a
-// unit that represents each of them to 10 bits.
+// The qparams of constants that are moved by a condition or by indices, such as where(hidden, -1e9, 0): i32,
+// in a unit that represents each of them to 10 bits.
 QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
   const std::int64_t limit = std::int64_t{1} << 30;
   double size = 0;
@@ -76,8 +76,8 @@ QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::s
 
 // ---- a unit for operands that an output returns together ----
 
-// The largest change of x that is lost in its own integers: a step, or for sums that had 16 bits before, 1/65535
-// of their range.
+// The largest change of x that is lost in its own integers: a step, or for sums that had 16 bits before,
+// 1/65535 of their range.
 double own_step(const ScaledInteger& x) {
   return std::max(x.scale(), static_cast<double>(x.range.high - x.range.low) * x.scale() / 65535);
 }
@@ -95,8 +95,8 @@ struct Needs {
   }
 };
 
-// A unit for results that are only returned: one in which the integers of the finest operand stay as they are or,
-// if none is left within 32 bits and what RESCALE takes, the finest of these.
+// A unit for results that are only returned: one in which the integers of the finest operand stay as they are
+// or, if none is left within 32 bits and what RESCALE takes, the finest of these.
 double unit_for_output(const Needs& needs) {
   constexpr double kMost = 2147483647;
   const double for_data = needs.data_size > 0 ? unit_for(needs.data_size) : 0;
@@ -105,7 +105,7 @@ double unit_for_output(const Needs& needs) {
   return std::max(std::ldexp(unit_for(needs.size), -2), for_data);
 }
 
-// Throws NoIntegerForm if the unit loses a bit of an operand x that an output returns beside others.
+// Throws NoIntegerForm if the unit loses a bit of an operand x that an output returns with others.
 void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x, double unit) {
   constexpr double kLost = 2;
   if (unit <= kLost * own_step(x) || ctx.is_known(i) || !ctx.values.is_only_returned(ctx.node.node())) return;
@@ -128,14 +128,14 @@ bool loses_numbers(const RuleContext& ctx, std::size_t i, const Known& known, do
       ctx.numbers(i), [&](double x) { return std::isfinite(x) && std::nearbyint(x / unit) * unit != x; });
 }
 
-// Throws NoIntegerForm if the numbers of a constant that is moved beside others become other numbers.
+// Throws NoIntegerForm if the numbers of a constant that is moved with others become other numbers.
 void require_number(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
   if (known.size == 0 || !loses_numbers(ctx, i, known, unit)) return;
   throw NoIntegerForm("one unit for all operands leaves nothing of '" +
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
 
-// The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
+// The qparams in which the operands are moved: the result's, or the qparams that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
   if (ctx.node.result_qparams() != nullptr) return *ctx.node.result_qparams();
@@ -202,8 +202,8 @@ ValueId with_least(IntegerBuilder& build, const ScaledInteger& x, ValueId id, co
 
 bool writes_at_places(Op op) { return op == Op::kIndexPut || op == Op::kScatter; }
 
-// Does the same as requantize(). If x is one value that an expand repeats, the value is converted, and repeated
-// afterwards: the rule of a write at places that may repeat looks for the expand.
+// Does the same as requantize(). If x is one value that an expand repeats, the value is converted, and
+// repeated afterwards: the rule of a write at places that may repeat looks for the expand.
 ValueId requantized_once(IntegerBuilder& build, const ScaledInteger& x, const QParams& to) {
   const Node* const expand = produced_by(build.graph(), x.id, Op::kExpand);
   if (expand == nullptr || x.axis) return requantize(build, x, to);
@@ -276,8 +276,8 @@ RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, Valu
   return ScaledInteger{made, in.scales, in.zero_points.front(), range};
 }
 
-// Moves a ScaledInteger with per-channel scales: those of the channels that the result has, in its order. Returns
-// nothing if the channels are not on one axis afterwards.
+// Moves a ScaledInteger with per-channel scales: the scales of the channels that the result has, in its
+// order. Returns nothing if the channels are not on one axis afterwards.
 std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   if (ctx.node.result_qparams() != nullptr || ctx.node.operand_count() != 1 || !ctx.is_scaled(0))
     return std::nullopt;
@@ -303,9 +303,9 @@ std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   return x;
 }
 
-// The largest integer that represents minus infinity in the result. Returns nothing if none does. An operand that
-// is moved as it is retains its own. Otherwise minus infinity has become `to.qmin`, and common_parameters() chose
-// a unit in which finite numbers are above qmin / 4.
+// The largest integer that represents minus infinity in the result. Returns nothing if none does. An operand
+// that is moved as it is retains its own. Otherwise minus infinity has become `to.qmin`, and
+// common_parameters() chose a unit in which finite numbers are above qmin / 4.
 std::optional<std::int64_t> infinity_of(const RuleContext& ctx, const std::vector<std::size_t>& numbers,
                                         const Moved& moved, const QParams& to) {
   const std::optional<double> inserted = inserted_number(ctx.node.node());

@@ -5,8 +5,8 @@
 //             sum(e) = m / 2^s, with the mantissa m normalized to 31 bits
 //             result = e * r, shifted right; r = 2^61 / m by linear interpolation
 //
-//   norms     y = n * x - sum(x) for rows of n elements (rms_norm: y = x), exact except for long rows or rows of
-//             many bits: these are x - max(x) first, so that equal numbers become 0
+//   norms     y = n * x - sum(x) for rows of n elements (rms_norm: y = x), exact except for long rows or
+//             rows of many bits: these are x - max(x) first, so that equal numbers become 0
 //             each row is shifted left until it fills 30 bits
 //             v = mean(y^2) + eps, with eps shifted as y^2 is
 //             result = y / sqrt(v), the reciprocal of the root by linear interpolation
@@ -167,8 +167,8 @@ ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row)
 }
 
 // A softmax often reads an add or a where with a constant mask. Returns false if that mask leaves at least
-// one element of every row, and nothing else hides elements. Returns true in all other cases: the mask may then
-// hide all elements of a row, and softmax of such a row is NaN.
+// one element of every row, and nothing else hides elements. Returns true in all other cases: the mask may
+// then hide all elements of a row, and softmax of such a row is NaN.
 bool may_hide_rows(const RuleContext& ctx) {
   const NodeView& node = ctx.node;
   const Graph& graph = node.graph();
@@ -204,8 +204,8 @@ bool may_hide_rows(const RuleContext& ctx) {
 }
 
 // True if it makes a difference which elements of the result are NaN: its only reader quantizes it, or some
-// reader replaces NaN (nan_to_num, x != x), behind movement and elementwise operators. Behind a contraction, too:
-// the contraction is refused then.
+// reader replaces NaN (nan_to_num, x != x), through movement and elementwise operators. Through a
+// contraction, too: the contraction is refused then.
 bool needs_nan(const NodeView& node) {
   const Graph& graph = node.graph();
   if (node.eventual_qparams() || is_tested_for_nan(graph, node.result())) return true;
@@ -217,8 +217,8 @@ bool needs_nan(const NodeView& node) {
 }
 
 // x - max, for a result that is rounded to `to`. What is so far below that the result saturates, whatever the
-// logarithm of the sum of `count` exponentials, becomes the nearest such number. Otherwise the unit would be one for
-// all numbers, in which the logarithm may be lost.
+// logarithm of the sum of `count` exponentials, becomes the nearest such number. Otherwise the unit would be
+// one for all numbers, in which the logarithm may be lost.
 ScaledInteger within_result(IntegerBuilder& build, const ScaledInteger& below, const QParams& to) {
   const double least = -largest_number(to);
   ScaledInteger out = below;
@@ -261,8 +261,8 @@ RuleResult integer_softmax(const RuleContext& ctx) {
     ScaledInteger out = quotient(ctx.build, shares);
     const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
     // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If nothing quantizes
-    // the result or looks for NaN in it, all elements of such a row are equal instead of NaN: the usual readers
-    // are contractions, which have no rule for NaN.
+    // the result or looks for NaN in it, all elements of such a row are equal instead of NaN: the usual
+    // readers are contractions, which have no rule for NaN.
     if (x.minus_infinity && (is_safe || (needs_nan(ctx.node) && may_hide_rows(ctx)))) {
       IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);

@@ -85,8 +85,8 @@ double error_of_bounds(const ClampAttrs& attrs, const ScaledInteger& x, double u
                   attrs.min ? error(-as_double(*attrs.min), -lowest) : 0);
 }
 
-// x in a unit in which the bounds are nearly whole. If 29 bits for x are too few, the numbers that saturate to
-// the same bound become one first.
+// x in a unit in which the bounds are nearly whole. If 29 bits for x are too few, the numbers that saturate
+// to the same bound become one first.
 ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, const ScaledInteger& x) {
   if (bounds_are_whole(attrs, x)) return widened(build, x);
   const int more = std::max(29 - bits_to(x.magnitude() + 1), 0);
@@ -105,8 +105,8 @@ ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, 
   return finest(build, out);
 }
 
-// Brings what represents minus infinity below the finite numbers of both terms. Returns with_lower_infinity()'s
-// `least`, or nothing if no term hides minus infinity.
+// Brings what represents minus infinity below the finite numbers of both terms. Returns
+// with_lower_infinity()'s `least`, or nothing if no term hides minus infinity.
 std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& terms) {
   double finite = 0;
   for (const Term& term : terms)
@@ -128,8 +128,8 @@ ScaledInteger finite_part(const ScaledInteger& x) {
   return out;
 }
 
-// The number that the clamp makes of every number of x, if one of its bounds is beyond them all. In torch, the
-// upper bound wins.
+// The number that the clamp makes of every number of x, if one of its bounds is beyond them all. In torch,
+// the upper bound wins.
 std::optional<double> only_number(const ClampAttrs& attrs, const ScaledInteger& x) {
   const double lowest = static_cast<double>(x.centred().low) * x.scale();
   const double highest = static_cast<double>(x.centred().high) * x.scale();

@@ -3,7 +3,8 @@
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
 //   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a pool
-//                            of integers that MAX_POOL2D does not take compares the slices that its windows read
+//                            of integers that MAX_POOL2D does not take compares the slices that its windows
+//                            read
 //   prod                     works on mantissas and exponents
 //
 // Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
@@ -81,8 +82,8 @@ bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
 ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel, const Dims& stride,
                const Dims& before, const Shape& out) {
   ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
-  // AVG_POOL2D rounds halves away from zero after it subtracts the zero point. With zero point 0, it rounds the average
-  // of the integers themselves.
+  // AVG_POOL2D rounds halves away from zero after it subtracts the zero point. With zero point 0, it rounds
+  // the average of the integers themselves.
   const bool raw = build.rules().semantics.average == target::AverageForm::kRawSum;
   const std::int64_t zero_point = raw ? 0 : x.zero_point;
   TosaAvgPoolAttrs pool{kernel, stride, {}, zero_point, zero_point, DType::kI32};
@@ -105,8 +106,8 @@ ValueId pooled_images(IntegerBuilder& build, const ScaledInteger& x) {
   return pooled(build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1});
 }
 
-// avg_pool with count_include_pad, for AverageForm::kRawSum: the image is padded with the zero point, and then
-// pooled without padding.
+// avg_pool with count_include_pad, for AverageForm::kRawSum: the image is padded with the zero point, and
+// then pooled without padding.
 ValueId padded_and_pooled(IntegerBuilder& build, const ScaledInteger& x, const PoolAttrs& attrs,
                           const Shape& out) {
   const Dims pads{0, 0, attrs.padding[0], attrs.padding[1]};

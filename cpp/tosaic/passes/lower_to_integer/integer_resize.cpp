@@ -1,9 +1,9 @@
-// integer_resize: lowers resizes of images to RESIZE. Mode nearest moves integers; those that RESIZE does not take are
-// looked up along each axis. Mode bilinear sums them with integer weights that add up to n_y * n_x. Dividing by that
-// product only changes the scale, so only the result is rounded. Integers of 16 bits that RESIZE does not take are split
-// into parts of 8 bits, each of which is resized. RESIZE takes images in
-// channels-last order, so the rule emits permutes. If the values are stored channels last, the layout plan makes them
-// no-ops.
+// integer_resize: lowers resizes of images to RESIZE. Mode nearest moves integers; those that RESIZE does not
+// take are looked up along each axis. Mode bilinear sums them with integer weights that add up to n_y * n_x.
+// Dividing by that product only changes the scale, so only the result is rounded. Integers of 16 bits that
+// RESIZE does not take are split into parts of 8 bits, each of which is resized. RESIZE takes images in
+// channels-last order, so the rule emits permutes. If the values are stored channels last, the layout plan
+// makes them no-ops.
 
 #include <algorithm>
 #include <utility>

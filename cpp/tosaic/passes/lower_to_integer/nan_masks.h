@@ -8,9 +8,9 @@
 //
 // NaN is any number with a mask (ScaledInteger::nan_mask) that is true where the number is NaN. Quotients,
 // roots, logarithms, softmax and functions that are computed from samples or tables (function_samples.h,
-// function_table.h) create masks, unless the ranges of their operands rule NaN out. The operators that read such
-// numbers pass the masks on. Where the result is stored, the mask selects the integer that quantize makes of NaN.
-// An operator without a rule for NaN is refused.
+// function_table.h) create masks, unless the ranges of their operands rule NaN out. The operators that read
+// such numbers pass the masks on. Where the result is stored, the mask selects the integer that quantize
+// makes of NaN. An operator without a rule for NaN is refused.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"

@@ -57,8 +57,8 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// The numbers of an elementwise operator over constants, of which the new graph has one, as in a part of an expansion:
-// 1 / sqrt(variance + eps).
+// The numbers of an elementwise operator over constants, of which the new graph has one, as in a part of an
+// expansion: 1 / sqrt(variance + eps).
 std::optional<ScaledInteger> evaluated_numbers(const RuleContext& ctx) {
   const NodeView& node = ctx.node;
   const OpInfo& row = info(node.op());
@@ -113,8 +113,8 @@ Outcome lower_by_rule(const RuleContext& ctx) {
   });
 }
 
-// True if the unit of integers of more than 16 bits leaves nearly nothing of numbers that are rounded to `to`: the
-// unit is one for far larger numbers, such as squares of a huge constant.
+// True if the unit of integers of more than 16 bits leaves nearly nothing of numbers that are rounded to
+// `to`: the unit is one for far larger numbers, such as squares of a huge constant.
 bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   constexpr double kFewest = 64;
   if (made.axis || made.groups || to.scales.empty()) return false;
@@ -131,8 +131,8 @@ std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
   return is_integer(type.dtype) && !type.qparams ? std::optional(1.0) : std::nullopt;
 }
 
-// True if the result is as exact as the operands: the node moves integers or adds them in their own units or in
-// finer ones, or it multiplies integers, by integers or by a constant.
+// True if the result is as exact as the operands: the node moves integers or adds them in their own units or
+// in finer ones, or it multiplies integers, by integers or by a constant.
 bool is_as_exact(const RuleContext& ctx, const ScaledInteger& made, const QParams& to) {
   const Op op = ctx.node.op();
   const OpInfo& row = info(op);

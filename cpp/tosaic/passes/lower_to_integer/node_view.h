@@ -64,8 +64,8 @@ class NodeView {
     return qparams && !qparams->axis ? qparams : std::nullopt;
   }
 
-  // eventual_qparams(), or those behind operators that move the numbers of the result, each the only reader
-  // of the one before.
+  // eventual_qparams(), or the qparams after operators that move the numbers of the result, each the only
+  // reader of the one before.
   [[nodiscard]] std::optional<QParams> qparams_behind_movement() const {
     if (const std::optional<QParams> eventual = eventual_qparams()) return eventual;
     const std::span<const NodeId> users = graph_->users(result());
@@ -75,8 +75,8 @@ class NodeView {
     return NodeView(*graph_, reader).qparams_behind_movement();
   }
 
-  // Of all qparams to which the readers of the result quantize it, possibly after movement, the largest number.
-  // Returns nothing if the result has readers that do not quantize it.
+  // Of all qparams to which the readers of the result quantize it, possibly after movement, the largest
+  // number. Returns nothing if the result has readers that do not quantize it.
   [[nodiscard]] std::optional<double> largest_quantized() const {
     if (result_qparams_) return largest_number(*result_qparams_);
     return largest_quantized(result());

@@ -1,6 +1,6 @@
 // octaves: knots at magnitudes that are as dense relative to the magnitude everywhere: each of the first
-// 2^(bits + 1) is one, and there are 2^bits in each octave above. Powers, logarithms and arc tangents are lines
-// between such knots, and so are poles.
+// 2^(bits + 1) is one, and there are 2^bits in each octave above. Powers, logarithms and arc tangents are
+// lines between such knots, and so are poles.
 //
 //   magnitude m = a * 2^shift + rest,  a in [2^bits, 2^(bits + 1)) or shift 0
 //   knot number   shift * 2^bits + a
@@ -25,8 +25,8 @@ class Octaves {
   [[nodiscard]] int shift_of(std::int64_t magnitude) const {
     return std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(magnitude))) - 1 - bits_);
   }
-  // The number of a magnitude's knot, as a fixed-point number with fraction_bits(): between two knots, the fraction is
-  // how far the magnitude is from the lower one.
+  // The number of a magnitude's knot, as a fixed-point number with fraction_bits(): between two knots, the
+  // fraction is how far the magnitude is from the lower one.
   [[nodiscard]] std::int64_t position(std::int64_t magnitude) const {
     const int shift = shift_of(magnitude);
     const std::int64_t a = magnitude >> shift, rest = magnitude - (a << shift);

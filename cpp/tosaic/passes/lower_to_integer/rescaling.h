@@ -23,7 +23,8 @@ namespace tosaic::passes {
 [[nodiscard]] ScaledInteger within_32_bits(IntegerBuilder& build, const ScaledInteger& x);
 // x as i32 with zero point 0 and the same scales. Throws NoIntegerForm for i48.
 [[nodiscard]] ScaledInteger widened(IntegerBuilder& build, const ScaledInteger& x);
-// True for x in i8, and in i16 if the target has int16: pools, resizes and convolutions take no other integers.
+// True for x in i8, and in i16 if the target has int16: pools, resizes and convolutions take no other
+// integers.
 [[nodiscard]] bool is_narrow(const IntegerBuilder& build, const ScaledInteger& x);
 // x in such a dtype if it has the range of x. Otherwise x with its scales in i32, or in i48 if it is.
 [[nodiscard]] ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x);

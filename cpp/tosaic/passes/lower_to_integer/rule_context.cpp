@@ -23,7 +23,8 @@ double largest_of(const std::vector<double>& numbers) {
 constexpr OpTable<bool> kChooses = {
     {Op::kWhere, true}, {Op::kCat, true}, {Op::kStack, true}, {Op::kMaximum, true}, {Op::kMinimum, true}};
 
-// Subtracts the zero point of each scale from a constant of i8. The differences have 9 bits, those of i4 fewer.
+// Subtracts the zero point of each scale from a constant of i8. The differences have 9 bits, differences of
+// i4 fewer.
 ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
   const Elements elements(known);
   const ScaleGrid grid(known.shape, qparams);
@@ -144,8 +145,8 @@ std::optional<ValueRange> RuleContext::whole_numbers(ValueId id) const {
   return out;
 }
 
-// The range of integers without qparams: of the numbers that they were cast from, or of the dtype. A number beyond
-// the dtype may become any integer.
+// The range of integers without qparams: of the numbers that they were cast from, or of the dtype. A number
+// beyond the dtype may become any integer.
 ValueRange RuleContext::range_of_counts(ValueId id) const {
   const TensorType& type = node.graph().type(id);
   const ValueRange all = analysis::range_of_dtype(type.dtype);
@@ -228,8 +229,8 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   return within(beyond < kMost && is_fine ? beyond : 0x1p31);
 }
 
-// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts(), or throw
-// NoIntegerForm if there are none.
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts(), or
+// throw NoIntegerForm if there are none.
 ScaledInteger RuleContext::counted(ValueId id) const {
   const DType from = node.graph().type(id).dtype;
   const ValueId x = values.value(id, build);

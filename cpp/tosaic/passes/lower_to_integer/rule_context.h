@@ -50,15 +50,15 @@ struct RuleContext {
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
   // The elements of a constant operand (see is_known()), dequantized, in row-major order.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
-  // Throws NoIntegerForm if `unit` leaves x, the integers of operand i, fewer than 6 bits, and a reader of the
-  // result would notice. In a product, x is multiplied by `factor` or more.
+  // Throws NoIntegerForm if `unit` leaves x, the integers of operand i, fewer than 6 bits, and a reader of
+  // the result would notice. In a product, x is multiplied by `factor` or more.
   void require_bits(std::size_t i, const ScaledInteger& x, double unit, double factor = 1) const;
   // The least magnitude of operand i, except 0; 0 if it is not known.
   [[nodiscard]] double least_magnitude(std::size_t i) const {
     return values.least_magnitude(node.operand(i));
   }
-  // Throws NoIntegerForm if the readers of the node's result notice changes of half a unit: exp(x) reaches far
-  // beyond the numbers that hardswish(exp(x)) has. A table of the whole composition has no such unit.
+  // Throws NoIntegerForm if the readers of the node's result notice changes of half a unit: exp(x) reaches
+  // far beyond the numbers that hardswish(exp(x)) has. A table of the whole composition has no such unit.
   void require_fine_results(double unit) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;

@@ -5,7 +5,7 @@
 //   %x: i8 q(s, z)   ScaledInteger{%x, scale s, zero point z}     a quantized value
 //   %sums: i32       ScaledInteger{%sums, scale s_x * s_w[c]}     the result of a contraction or addition
 //
-// A ScaledInteger has a known range. Rules compute one from those of the operands, without rounding to
+// A ScaledInteger has a known range. Rules compute one from the ranges of the operands, without rounding to
 // qparams in between; rescaling.h rounds the last one to the qparams of the result.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace tosaic::passes {
 
 // A tensor of scaled integers. Several scales belong to the positions of `axis` of `id`, as in the sums of a
 // contraction.
-// The ranges of the integers of each channel of a value: channels next to one that has a large bias, or a tiny
-// scale, do not reach the range of all channels.
+// The ranges of the integers of each channel of a value: channels next to one that has a large bias, or a
+// tiny scale, do not reach the range of all channels.
 struct ChannelRanges {
   ValueId of;
   std::vector<ValueRange> ranges;

@@ -63,9 +63,9 @@ bool slopes_fit(const std::vector<std::int64_t>& entries) {
   return true;
 }
 
-// 513 entries, which are the function at every 128th integer. The last one is beyond the range: it continues the line
-// through the entry before it and the function's last value. So `1 - x` is exactly 0 where x is the largest integer,
-// as a factor of -1e9 after it, which makes a mask of it, needs.
+// 513 entries, which are the function at every 128th integer. The last one is beyond the range: it continues
+// the line through the entry before it and the function's last value. So `1 - x` is exactly 0 where x is the
+// largest integer, as a factor of -1e9 after it, which makes a mask of it, needs.
 std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
   std::vector<std::int64_t> out;
   for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);

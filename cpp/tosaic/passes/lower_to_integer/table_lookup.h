@@ -2,8 +2,8 @@
 // or 16 bits, or for each pair of integers of 8 bits.
 //
 //   x: i8    entries of i8    no node for the identity, CLAMP for a clamp, TABLE of 256 entries for others
-//   x: i8    entries of i16   TABLE of 513 entries at 256 * x: each entry is at a knot, so it is exact. GATHER if
-//                             neighbours are too far apart for TABLE, as at a pole
+//   x: i8    entries of i16   TABLE of 513 entries at 256 * x: each entry is at a knot, so it is exact.
+//                             GATHER if neighbours are too far apart for TABLE, as at a pole
 //   x: i16   entries of i16   as for i8, but GATHER if TABLE of 513 entries is not within one unit
 //   others                    GATHER
 #pragma once

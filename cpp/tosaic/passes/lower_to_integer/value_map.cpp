@@ -40,8 +40,9 @@ bool is_only_returned(const Graph& graph, const Node& node) {
 
 constexpr OpTable<bool> kPositions = {{Op::kArgmax, true}, {Op::kArgmin, true}, {Op::kArgsort, true}};
 
-// True if the integers of a value follow from numbers that are cast: of these, the analysis of integers does not
-// know what they represent. Truth values and positions, such as those of an argmax, do not follow from numbers.
+// True if the integers of a value follow from numbers that are cast: of these, the analysis of integers does
+// not know what they represent. Truth values and positions, such as the results of an argmax, do not follow
+// from numbers.
 bool counts_numbers(const Graph& graph, ValueId id) {
   std::vector<ValueId> waiting{id};
   std::set<std::uint32_t> seen;
@@ -107,7 +108,7 @@ void ValueMap::set_rounded(ValueId id) {
   }
 }
 
-// True if the value was rounded to another unit, or if its elements are those of such a value.
+// True if the value was rounded to another unit, or if it has the elements of such a value.
 bool ValueMap::is_rounded(ValueId id) const {
   while (!forms_[id.index()].is_rounded) {
     const Node* const producer = source_->producer(id);
@@ -138,8 +139,8 @@ ValueId ValueMap::value(ValueId id, IntegerBuilder& reader) {
   return form.value;
 }
 
-// Adds the dequantize node of a number that is read as a float. The float is NaN where x is NaN, and minus infinity
-// where x is.
+// Adds the dequantize node of a number that is read as a float. The float is NaN where x is NaN, and minus
+// infinity where x is.
 ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader) {
   const bool is_weight = made_->graph.value(x.id).kind == ValueKind::kConstant;
   const ScaledInteger y = is_weight ? x : with_one_scale(reader, x);
@@ -194,7 +195,7 @@ ValueId ValueMap::as_float(ValueId id, IntegerBuilder& reader) {
   ValueId& made = forms_[id.index()].dequantized;
   if (made.valid()) return made;
   const ValueId integers = value(id, reader);
-  // The integers may be those of another value at another scale: x * 0.3 has the integers of x.
+  // The integers may belong to another value at another scale: x * 0.3 has the integers of x.
   const QParams& source = *source_->type(id).qparams;
   const QParams qparams = signed_form(source).value_or(source);
   const ValueId operands[] = {integers};

@@ -66,16 +66,18 @@ class ValueMap {
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
-  // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, this
-  // is known only for the results of the composite: the other nodes choose units for themselves.
+  // The numbers of a node's results that their readers notice. In the expansion of a composite that computes,
+  // this is known only for the results of the composite: the other nodes choose units for themselves.
   [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node) const;
-  // The least magnitude of the numbers of a value, except 0; 0 if it is not known, as in the expansion of a composite.
+  // The least magnitude of the numbers of a value, except 0; 0 if it is not known, as in the expansion of a
+  // composite.
   [[nodiscard]] double least_magnitude(ValueId id) const;
   // The range of an integer value that is not cast from numbers. Returns nothing for other values.
   [[nodiscard]] std::optional<ValueRange> range_of_integers(ValueId id) const;
   // The values that were rounded to another unit only to be read as floats, if the target has floats.
   [[nodiscard]] const std::vector<ValueId>& rounded_for_floats() const { return rounded_for_floats_; }
-  // True if only outputs, of the composite too, read the results of a node, or views and selections of these results.
+  // True if only outputs, of the composite too, read the results of a node, or views and selections of these
+  // results.
   [[nodiscard]] bool is_only_returned(const Node& node) const;
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.

@@ -4,8 +4,8 @@
 //   %m = add(%s, [0, -1e9, ..])      ->     %m = add(%s, [0, -2B - 200, ..])
 //   %p = softmax(%m)                        %p = softmax(%m)
 //
-// In floats both softmaxes are equal: exp(x) is 0 for x below -104, in either case. In integers a sum of small
-// scores and of -1e9 in one unit has no bits left for the scores.
+// In floats both softmaxes are equal: exp(x) is 0 for x below -104, in either case. In integers a sum of
+// small scores and of -1e9 in one unit has no bits left for the scores.
 //
 //   add(s, mask)                         mask is constant, and no row of it is hidden as a whole
 //   add(s, where(hidden, -1e9, 0))       becomes where(hidden, -2B - 200, s)
@@ -14,22 +14,23 @@
 //   add(s, (1 - cast(seen)) * -1e9)      the same, with hidden = not seen; cast(hidden) * -1e9, too
 //   where(hidden, -1e9, s), or the reverse
 //   add(s, (1 - cast(i)) * -1e9)         the same with integers i: hidden = i < 1
-//   add(s, add(mask, where(hidden, -inf, 0)))     becomes where(hidden or mask < 0, -inf, s) for a mask of 0 and -inf
+//   add(s, add(mask, where(hidden, -inf, 0)))     becomes where(hidden or mask < 0, -inf, s) for a mask of 0
+//                                                 and -inf
 //   add(s, dequantize(m))                the same if the scale of m is so large that one unit hides
 //   add(s, add(bias, mask))              is add(add(s, bias), mask)
 //   add(s, mask) * 0.5                   is bounded before the product
-//   maximum(.., -1e30)                   is removed: nothing is below. Without another mask to change, the number
-//                                        becomes the least one that any sum may be
+//   maximum(.., -1e30)                   is removed: nothing is below. Without another mask to change, the
+//                                        number becomes the least one that any sum may be
 //   sdpa(q, k, v, mask)                  is expanded first
 //
-// Masks of a log_softmax, an argmax or an argsort get the same forms, apart from constant masks that are added: see
-// bound-numbers.
+// Masks of a log_softmax, an argmax or an argsort get the same forms, apart from constant masks that are
+// added: see bound-numbers.
 //
-// A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
-// -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains a fraction
-// of s, the pass changes nothing. Between the sum and the softmax, and between the mask and the sum, there
-// may be views and permutes. B is the bound of the quantized scores, or of the product of quantized matrices,
-// possibly times constants.
+// A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers,
+// such as -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains
+// a fraction of s, the pass changes nothing. Between the sum and the softmax, and between the mask and the
+// sum, there may be views and permutes. B is the bound of the quantized scores, or of the product of
+// quantized matrices, possibly times constants.
 
 #include <cmath>
 #include <limits>
@@ -53,8 +54,8 @@ constexpr OpTable<bool> kArithmetic = {
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The numbers
-// are finite.
+// True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The
+// numbers are finite.
 bool absorbs(double large, double bound) {
   const auto x = static_cast<float>(std::abs(large));
   const double spacing = static_cast<double>(x - std::nextafter(x, 0.0F));
@@ -153,7 +154,8 @@ class Masks {
   [[nodiscard]] bool hides(ValueId id, double bound) const {
     return is_infinite(id) || large_number(id, bound).has_value();
   }
-  // Where exp(scale * x) is 0, relative to scores up to `bound`, and where the logarithm of a share saturates.
+  // Where exp(scale * x) is 0, relative to scores up to `bound`, and where the logarithm of a share
+  // saturates.
   [[nodiscard]] double low(double bound) const {
     return -2 * bound - (200 + hidden_share_) / std::min(scale_, 1.0);
   }
@@ -161,7 +163,7 @@ class Masks {
   // False for a softmax of which the logarithm tells how far a hidden number is below the others.
   [[nodiscard]] bool saturates_when_hidden() const { return std::isfinite(hidden_share_); }
 
-  // ---- what is found behind a softmax; each function returns whether there is something to change ----
+  // ---- what is found after a softmax; each function returns whether there is something to change ----
 
   bool bounds(ValueId id) {
     const Node* node = graph_.producer(id);
@@ -354,9 +356,9 @@ class Masks {
     return false;
   }
 
-  // A mask that is step * (n - visible) for integers n: those of a cast, or those that are dequantized. The
-  // elements with n = visible are seen, those on one side of it are hidden, and those on the other side, if
-  // there are such integers, hide all elements that are seen.
+  // A mask that is step * (n - visible) for integers n: the operand of a cast, or integers that are
+  // dequantized. The elements with n = visible are seen, those on one side of it are hidden, and those on the
+  // other side, if there are such integers, hide all elements that are seen.
   bool is_stepped_mask(ValueId mask, double bound) {
     const std::optional<Steps> steps = steps_of(mask);
     if (!steps || steps->slope == 0) return false;
@@ -544,7 +546,7 @@ class Masks {
     return select(beyond(hides_below_), shifted(low_), out);
   }
 
-  // The value behind the same views and permutes as those that were found, the last one first.
+  // The value after the same views and permutes as those that were found, the last one first.
   ValueId moved(ValueId value, const std::vector<const Node*>& through) {
     for (auto node = through.rbegin(); node != through.rend(); ++node) {
       std::vector<ValueId> operands = rewriter_.map_operands(**node);
@@ -579,7 +581,7 @@ class Masks {
   ValueId scores_, hidden_;
   ValueId mask_sum_;            // of masks that hide by minus infinity, in the place of hidden_
   ValueId floor_of_;            // of which the maximum with the least float is taken
-  ValueId bias_;                // added to the scores, besides the mask
+  ValueId bias_;                // added to the scores, in addition to the mask
   std::optional<Steps> steps_;  // of a mask that integers select
   bool hides_below_ = false, is_added_ = false;
   double low_ = 0;
@@ -591,8 +593,8 @@ class Masks {
 
 namespace {
 
-// True if the value follows from a dequantize node by products, by casts between floats and by operators that commute
-// with quantization. fold-qdq moves such operators to the integers.
+// True if the value follows from a dequantize node by products, by casts between floats and by operators that
+// commute with quantization. fold-qdq moves such operators to the integers.
 bool is_dequantized(const Graph& graph, ValueId id) {
   for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
     if (node->op == Op::kDequantize) return true;
@@ -608,7 +610,8 @@ bool is_dequantized(const Graph& graph, ValueId id) {
   return false;
 }
 
-// An attention over integers whose mask of floats is computed when run, or is a constant with large finite numbers.
+// An attention over integers whose mask of floats is computed when run, or is a constant with large finite
+// numbers.
 bool has_large_mask(const Graph& graph, const Node& node) {
   const auto operands = graph.operands(node);
   if (node.op != Op::kSdpa || operands.size() < 4 || !operands[3].valid()) return false;
@@ -630,7 +633,8 @@ std::optional<Graph> bound_masks(const Graph& graph) {
   Analyses analyses(source);
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
-    // Where an order is read, hidden numbers stay below all others, and those that f32 makes equal stay equal.
+    // Where an order is read, hidden numbers stay below all others, and those that f32 makes equal stay
+    // equal.
     if (is_softmax(node.op) || reads_order(node.op))
       Masks(rewriter, analyses, node).run();
     else

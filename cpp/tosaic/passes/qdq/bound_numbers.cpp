@@ -5,25 +5,25 @@
 //   %a = amax(%m)                                %a = amax(%m)
 //   %q = quantize(%a) {scale=0.1 ..}             %q = quantize(%a) {scale=0.1 ..}
 //
-// Integer arithmetic computes with operands in one unit, in which the largest number has 29 bits. Next to -1e9,
-// few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the reader, here
-// the quantize node (analysis/ranges, Relevance).
+// Integer arithmetic computes with operands in one unit, in which the largest number has 29 bits. Next to
+// -1e9, few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the
+// reader, here the quantize node (analysis/ranges, Relevance).
 //
-// A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes them of
-// its integers. A pad inserts another number, and a clamp that replaces minus infinity gets another bound. A computed
-// operand gets a clamp, if its range is known.
-// Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
-// Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
-// stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
-// then equal. bound-masks has the form for it.
+// A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes
+// them of its integers. A pad inserts another number, and a clamp that replaces minus infinity gets another
+// bound. A computed operand gets a clamp, if its range is known. Only numbers whose magnitude is 2^8 times
+// that of the relevant numbers are replaced: fewer bits do no harm. Infinities stay, since integer arithmetic
+// hides them (lower_to_integer/scaled_integer.h). An addend of scores stays too if the sum with it has no
+// bits of the scores: in a row that is hidden as a whole, all shares are then equal. bound-masks has the form
+// for it.
 //
 // A number that hides from a choice of the best becomes minus infinity, for which that arithmetic has a form:
 //
 //   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -inf, %x)
 //   %i = argsort(%m)                             %i = argsort(%m)
 //
-// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and those below all
-// others stay below them.
+// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and those
+// below all others stay below them.
 
 #include <algorithm>
 #include <cmath>
@@ -82,15 +82,15 @@ constexpr OpTable<bool> kPlaces = {{Op::kWhere, true},   {Op::kCat, true},      
 constexpr Numbers kNone{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
-// False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed biases: no
-// network has been seen in which one is far.
+// False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed
+// biases: no network has been seen in which one is far.
 bool takes_clamp(Op op) { return !info(op).has(kComparison) && !kAddsBias.contains(op); }
 
-// First the constants: behind bounded constants, few computed operands are still far.
+// First the constants: after bounded constants, few computed operands are still far.
 enum class Operands { kConstant, kComputed };
 
-// Makes a node of its own for a reader that needs fewer numbers than the other readers do, so that these numbers can be
-// bounded for it:
+// Makes a node of its own for a reader that needs fewer numbers than the other readers do, so that these
+// numbers can be bounded for it:
 //
 //   %m = where(%hidden, 1e9, %x)            %m = where(%hidden, 1e9, %x)
 //   %a = mean(%m)                   ->      %a = mean(%m)
@@ -172,8 +172,8 @@ class Bounds {
   }
 
  private:
-  // True for an exponential that a clamp reads. With any other reader, an exponential becomes one table, whose
-  // results saturate anyway.
+  // True for an exponential that a clamp reads. With any other reader, an exponential becomes one table,
+  // whose results saturate anyway.
   [[nodiscard]] bool needs_bound(const Node& node) const {
     if (node.op != Op::kExp && node.op != Op::kExpm1) return false;
     const std::span<const NodeId> users = graph_.users(graph_.result(node));
@@ -238,8 +238,8 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
   }
 
-  // Of a variance, or its root, that saturates far below what the numbers of x could have: the deviation from the mean for which one
-  // element makes it saturate.
+  // Of a variance, or its root, that saturates far below what the numbers of x could have: the deviation from
+  // the mean for which one element makes it saturate.
   [[nodiscard]] std::optional<double> largest_deviation(const Node& node) const {
     const bool is_root = node.op == Op::kStd;
     if ((node.op != Op::kVar && !is_root) || which_ == Operands::kConstant) return {};
@@ -309,8 +309,8 @@ class Bounds {
     return out;
   }
 
-  // The same for the floats that a dequantize node makes of a constant of integers. The new constant has floats, so
-  // that a bias of 32 bits is still a constant operand of its contraction.
+  // The same for the floats that a dequantize node makes of a constant of integers. The new constant has
+  // floats, so that a bias of 32 bits is still a constant operand of its contraction.
   [[nodiscard]] ConstantRef bounded_dequantized(const Value& integers, ValueId id,
                                                 const Numbers& bounds) const {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*graph_.producer(id));
@@ -382,8 +382,9 @@ class Bounds {
     return hiding ? hiding : bounded;
   }
 
-  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise. Where numbers
-  // that saturate are bounded anyway (not `may_saturate`), only readers of the order count as such.
+  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise.
+  // Where numbers that saturate are bounded anyway (not `may_saturate`), only readers of the order count as
+  // such.
   [[nodiscard]] ConstantRef hidden_by_infinity(const Node& node, std::size_t i, bool may_saturate) const {
     const Constant& constant = *graph_.value(graph_.operands(node)[i]).constant;
     const std::span<const ValueId> operands = graph_.operands(node);
@@ -445,8 +446,8 @@ class Bounds {
     return is_float(graph_.type(id).dtype) || graph_.type(id).qparams != nullptr;
   }
 
-  // True if the number becomes the least integer of each scale, as minus infinity does. QuantizeAttrs and QParams have
-  // the fields.
+  // True if the number becomes the least integer of each scale, as minus infinity does. QuantizeAttrs and
+  // QParams have the fields.
   template <class Parameters>
   static bool saturates(const Parameters& q, double number) {
     for (std::size_t c = 0; c < q.scales.size(); ++c)
@@ -454,8 +455,8 @@ class Bounds {
     return true;
   }
 
-  // True if no number but minus infinity is below `low`. Other hidden numbers may differ in a row that is hidden as a
-  // whole, and a softmax tells them apart.
+  // True if no number but minus infinity is below `low`. Other hidden numbers may differ in a row that is
+  // hidden as a whole, and a softmax tells them apart.
   [[nodiscard]] bool hides_by_infinity(ValueId id, double low, int depth = 0) const {
     if (ranges_.of(id).bounds.low >= low) return true;
     if (depth > kDeepest) return false;

@@ -11,7 +11,7 @@
 //   exact      the integers represent exactly this float: it was dequantized from them, or its
 //              elements were moved or selected from such floats
 //   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
-//              would quantize the float with the same qparams itself, directly or behind operators that
+//              would quantize the float with the same qparams itself, directly or through operators that
 //              commute with quantization (relu, clamp, views, pools ...)
 //
 // A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams

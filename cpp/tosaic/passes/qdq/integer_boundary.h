@@ -1,5 +1,5 @@
-// integer_boundary: makes float inputs and outputs of a graph integers. quantize-boundary and extract_io() say
-// which ones.
+// integer_boundary: makes float inputs and outputs of a graph integers. quantize-boundary and extract_io()
+// say which ones.
 #pragma once
 
 #include <optional>

@@ -58,7 +58,7 @@ struct DequantizedOutput {
   std::vector<const Node*> movements;  // from the dequantize node to the output, in order, without casts
   QParamsRef qparams;                  // of the output; its axis is an axis of the output
 };
-// Returns nothing if the value is not made by a dequantize node and movements behind it.
+// Returns nothing if the value is not made by a dequantize node and movements after it.
 [[nodiscard]] std::optional<DequantizedOutput> dequantized_output(const Graph& graph, ValueId id);
 
 // What a movement node does on integers: padding inserts the zero point.

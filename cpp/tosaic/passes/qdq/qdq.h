@@ -38,7 +38,7 @@ struct PortQuantization {
   std::string obstacle;
 };
 struct IoQuantization {
-  std::vector<PortQuantization> inputs, outputs;  // by index; those of states and their new values are empty
+  std::vector<PortQuantization> inputs, outputs;  // by index; empty for states and their new values
 };
 [[nodiscard]] IoQuantization io_quantization(const Graph& graph);
 
@@ -47,10 +47,10 @@ struct PortRequest {
   QParamsRef requantize =
       nullptr;  // become integers of these parameters; only inputs may have several `found`
 };
-// Returns the graph with integers at the requested inputs and outputs. A request for an input that the program
-// writes also applies to the new value of the input. Such an input stays a float if its
-// new value does not have the same parameters. States and other inputs and outputs are unchanged.
-// `graph` is at stage exported or quantized. Requests without an answer in io_quantization() are ignored.
+// Returns the graph with integers at the requested inputs and outputs. A request for an input that the
+// program writes also applies to the new value of the input. Such an input stays a float if its new value
+// does not have the same parameters. States and other inputs and outputs are unchanged. `graph` is at stage
+// exported or quantized. Requests without an answer in io_quantization() are ignored.
 [[nodiscard]] Graph extract_io(const Graph& graph, const std::vector<PortRequest>& inputs,
                                const std::vector<PortRequest>& outputs);
 

@@ -23,7 +23,7 @@
 // several ways, and with kConverted inputs and outputs that are quantized by channel.
 //
 // State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero
-// point and dtype with which the program reads it are those of its new value. So its initial value is
+// point and dtype with which the program reads it belong to its new value, too. So its initial value is
 // quantized here, and a run stores the integers. If the new value has a wider range, a clamp bounds what is
 // read. The caller does not see states, so the forms that the options ask for do not matter.
 //

@@ -14,7 +14,8 @@
 // custom_samplers: samplers of images with four channels become the operator that ExecuTorch's VGF flow
 // writes as tosa.custom.
 //
-//   %y: f32[1,4,H',W'] = grid_sample(%x, %g)  ->  permute, opaque {domain="com.arm.VulkanCustomShader"}, permute
+//   %y: f32[1,4,H',W'] = grid_sample(%x, %g)  ->  permute, opaque {domain="com.arm.VulkanCustomShader"},
+//                                                 permute
 #pragma once
 
 #include <map>
@@ -39,9 +40,8 @@ struct RgbaBoundary {
 using SamplerShaders = std::map<std::string, std::string>;
 
 // Takes graphs at the stages exported and quantized. Samplers without a shader stay as they are: bicubic
-// ones, those of several batches, and those of images whose integers are not SNORM (i8, scale 1/127, zero point 0; the
-// result has the range -127..127).
-// Returns nothing if nothing changes.
+// ones, samplers of several batches, and samplers of images whose integers are not SNORM (i8, scale 1/127,
+// zero point 0; the result has the range -127..127). Returns nothing if nothing changes.
 [[nodiscard]] std::optional<Graph> custom_samplers(const Graph& graph, const SamplerShaders& shaders);
 
 }  // namespace tosaic::passes

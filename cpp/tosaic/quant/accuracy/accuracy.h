@@ -6,8 +6,8 @@
 //   afterwards           correct_bias()                    mean errors move into biases
 //                        weight_error()                    how much the rounding of a weight costs
 //
-// States are merged exactly: they do not depend on the order of samples, on how samples are split into calls, or
-// on the number of workers. All sums that states have are sums of integers.
+// States are merged exactly: they do not depend on the order of samples, on how samples are split into calls,
+// or on the number of workers. All sums that states have are sums of integers.
 #pragma once
 
 #include "tosaic/quant/accuracy/channel_statistics.h"

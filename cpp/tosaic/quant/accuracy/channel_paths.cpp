@@ -36,7 +36,7 @@ std::optional<ChannelPlace> through_permute(const Dims& perm, ChannelPlace place
   return std::nullopt;
 }
 
-// The axis of the channels may be joined with axes behind it, and split where one channel ends.
+// The axis of the channels may be joined with axes after it, and split where one channel ends.
 std::optional<ChannelPlace> through_reshape(const Shape& from, const Shape& to, const ChannelPlace& place) {
   const std::span<const std::int64_t> before = from.span(), after = to.span();
   const std::int64_t outer = product(before.first(place.axis)), extent = from[place.axis];

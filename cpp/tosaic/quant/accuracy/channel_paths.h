@@ -6,8 +6,8 @@
 // Between the tensor and the contractions that read it may be operators f with f(x * s) = f(x) * s for each
 // channel with a scale s > 0: relu, leaky_relu, prelu, abs, neg, clamps at zero, products with other tensors,
 // pools, resizes, means and sums that do not mix channels, movement that does not mix channels, and sums and
-// differences of two such tensors, or with a constant that is scaled, too. Upper bounds as that of relu6 are not
-// scaled, so scales do not move through them.
+// differences of two such tensors, or with a constant that is scaled, too. Upper bounds as that of relu6 are
+// not scaled, so scales do not move through them.
 #pragma once
 
 #include <map>
@@ -53,13 +53,13 @@ struct ChannelPaths {
 // Follows a tensor, whose channels are on `axis`, to all of its readers.
 [[nodiscard]] ChannelPaths channel_paths(const Graph& graph, ValueId value, std::size_t axis);
 
-// Where the channels of operand `operand` of a node are in its results, or nothing if the operator mixes channels or
-// is not homogeneous. The operand may be the only scaled one.
+// Where the channels of operand `operand` of a node are in its results, or nothing if the operator mixes
+// channels or is not homogeneous. The operand may be the only scaled one.
 [[nodiscard]] std::optional<ChannelPlace> carried(const Graph& graph, const Node& node, std::size_t operand,
                                                   const ChannelPlace& place);
 
-// The constant, divided by the scale of each position of an axis of a tensor of this rank, to which the constant is
-// broadcast. If it has one number for all positions, it gets one for each.
+// The constant, divided by the scale of each position of an axis of a tensor of this rank, to which the
+// constant is broadcast. If it has one number for all positions, it gets one for each.
 [[nodiscard]] ConstantRef divided_constant(const Constant& constant, std::size_t rank, std::size_t axis,
                                            const std::vector<double>& scales);
 

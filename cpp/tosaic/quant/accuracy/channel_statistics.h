@@ -35,17 +35,17 @@ class ChannelAbsMax {
   std::vector<float> most_;
 };
 
-// Samples are rounded to multiples of 2^(exponent - 30), and the multiples are summed as 64-bit integers. Samples
-// of magnitude up to 2^exponent are allowed, so that an f32 of more than 2^-6 of it is exact, and the error of
-// others is at most 2^-31 of it. observe() and merge() throw QuantMismatch for more than 2^32 samples of a
-// channel, so that no sum overflows.
+// Samples are rounded to multiples of 2^(exponent - 30), and the multiples are summed as 64-bit integers.
+// Samples of magnitude up to 2^exponent are allowed, so that an f32 of more than 2^-6 of it is exact, and the
+// error of others is at most 2^-31 of it. observe() and merge() throw QuantMismatch for more than 2^32
+// samples of a channel, so that no sum overflows.
 class ChannelSums {
  public:
   // Throws QuantMismatch unless -120 <= exponent <= 127.
   ChannelSums(std::int64_t channels, int exponent);
 
-  // Throws LayoutMismatch for another number of channels or values, and QuantMismatch for a sample that is not
-  // finite or beyond 2^exponent in magnitude; then the state is as before.
+  // Throws LayoutMismatch for another number of channels or values, and QuantMismatch for a sample that is
+  // not finite or beyond 2^exponent in magnitude; then the state is as before.
   void observe(std::span<const float> values, ChannelShape shape);
   // Throws QuantMismatch if the exponent or the number of channels is another one.
   void merge(const ChannelSums& other);
@@ -65,7 +65,8 @@ class ChannelSums {
   std::vector<std::int64_t> sums_;
 };
 
-// The least exponent for ChannelSums of samples in this range; with `differences`, for differences of two of them.
+// The least exponent for ChannelSums of samples in this range; with `differences`, for differences of two of
+// them.
 [[nodiscard]] int sums_exponent(const Range& range, bool differences = false);
 
 }  // namespace tosaic::quant

@@ -56,8 +56,8 @@ struct Contraction {
 // `addmm`, and `matmul` with one constant of rank 2 are contractions.
 [[nodiscard]] std::optional<Contraction> contraction_of(const Graph& graph, const Node& node);
 
-// As contraction_of(), of the node with this name. Throws InvalidGraph if there is no such node, or if it is no
-// contraction with a constant weight.
+// As contraction_of(), of the node with this name. Throws InvalidGraph if there is no such node, or if it is
+// no contraction with a constant weight.
 [[nodiscard]] Contraction contraction_named(const Graph& graph, const std::string& node);
 // The node with this name. Throws InvalidGraph if there is none.
 [[nodiscard]] const Node& node_named(const Graph& graph, const std::string& name);

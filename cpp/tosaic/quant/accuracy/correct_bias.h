@@ -2,8 +2,8 @@
 //
 //   result[c] - E[result[c] - wanted[c]]        bias[c] - error[c]
 //
-// Quantized weights change the mean of a result: Nagel et al., "Data-Free Quantization Through Weight Equalization
-// and Bias Correction" (2019). The errors are means over samples, of ChannelSums.
+// Quantized weights change the mean of a result: Nagel et al., "Data-Free Quantization Through Weight
+// Equalization and Bias Correction" (2019). The errors are means over samples, of ChannelSums.
 #pragma once
 
 #include <span>
@@ -13,9 +13,9 @@
 
 namespace tosaic::quant {
 
-// The graph in which the result of the node is less by `errors`, one for each channel. conv and linear get a bias if
-// they have none; the result of matmul gets a sum. Throws InvalidGraph if the node is no contraction with a constant
-// weight or has a bias that is no constant, and LayoutMismatch for another number of errors.
+// The graph in which the result of the node is less by `errors`, one for each channel. conv and linear get a
+// bias if they have none; the result of matmul gets a sum. Throws InvalidGraph if the node is no contraction
+// with a constant weight or has a bias that is no constant, and LayoutMismatch for another number of errors.
 [[nodiscard]] Graph correct_bias(const Graph& graph, const std::string& node, std::span<const double> errors);
 
 }  // namespace tosaic::quant

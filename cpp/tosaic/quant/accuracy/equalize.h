@@ -2,14 +2,14 @@
 //
 //   first  = conv(x, W / s, b / s)  -->  relu  -->  second = conv(., V * s)
 //
-// s_c = sqrt(max |W_c| / max |V_c|), so that both weights have the range sqrt(max |W_c| max |V_c|) in channel c:
-// Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019). All pairs are
-// equalised in turns until no scale changes by more than 0.1 %, since a weight is the second of one pair and the
-// first of another. Chains such as conv -> depthwise -> conv are two pairs.
+// s_c = sqrt(max |W_c| / max |V_c|), so that both weights have the range sqrt(max |W_c| max |V_c|) in channel
+// c: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019). All pairs
+// are equalised in turns until no scale changes by more than 0.1 %, since a weight is the second of one pair
+// and the first of another. Chains such as conv -> depthwise -> conv are two pairs.
 //
 // The result of the graph is unchanged but for the rounding of weights and biases. A pair is found wherever
-// channel_paths.h can move scales; if several contractions read the tensor, the range is that of all. Batch norms
-// should be folded before. Channels that have only zeros in one of the weights are not scaled.
+// channel_paths.h can move scales; if several contractions read the tensor, the range is that of all. Batch
+// norms should be folded before. Channels that have only zeros in one of the weights are not scaled.
 #pragma once
 
 #include <string>

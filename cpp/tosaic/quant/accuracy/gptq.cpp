@@ -60,8 +60,8 @@ Factor factor_of(const Matrix& moments, std::span<const Index> order, double dam
 
 // The rounding of the channels of one group of a contraction.
 //
-// Columns are stored last first, as in Factor::lower, so that the column rounded first is in the last row. Each row
-// of `errors_` has w - v of all channels, and behind them those of the nearest weights.
+// Columns are stored last first, as in Factor::lower, so that the column rounded first is in the last row.
+// Each row of `errors_` has w - v of all channels, and after them w - v of the nearest weights.
 class GroupRounding {
  public:
   GroupRounding(const Contraction& contraction, const SecondMoments& moments, std::int64_t group,
@@ -91,7 +91,7 @@ class GroupRounding {
   }
 
  private:
-  // The columns that share scales: those of a group of input channels.
+  // The columns that share scales: a group of input channels.
   [[nodiscard]] Index unit() const { return result_.qparams.groups->size * matrix_.taps; }
   [[nodiscard]] std::size_t at(Index row, Index channel) const {
     return matrix_.index(group_, channel, order_[static_cast<std::size_t>(row)]);
@@ -166,8 +166,8 @@ class GroupRounding {
     }
   }
 
-  // Computes the scales of the columns [begin, end), none of which is rounded. `moved` has what errors of rows from
-  // `known` on add to them.
+  // Computes the scales of the columns [begin, end), none of which is rounded. `moved` has what errors of
+  // rows from `known` on add to them.
   template <class Moved>
   void fit_scales(Index begin, Index end, Index known, const Moved& moved) {
     // The numbers to which the columns would be set if they were not rounded.

@@ -1,4 +1,5 @@
-// gptq: rounds the weights of a contraction so that the errors of its columns cancel each other at the result.
+// gptq: rounds the weights of a contraction so that the errors of its columns cancel each other at the
+// result.
 //
 //   minimise E |(w - v) x|^2 = |L (w - v)T|^2 over v on the grid        E[x xT] = LT L, L lower triangular
 //
@@ -7,17 +8,17 @@
 //   v_i = round(w_i + (sum over j < i of L_ij (w_j - v_j)) / L_ii)
 //
 // which is the best v_i if later columns could take any number. These are the steps of Frantar et al., "GPTQ:
-// Accurate Post-Training Quantization for Generative Pre-trained Transformers" (2022), written as Babai's nearest
-// plane (Chen et al., "The Geometry of LLM Quantization", 2025): no inverse of the moments is needed.
+// Accurate Post-Training Quantization for Generative Pre-trained Transformers" (2022), written as Babai's
+// nearest plane (Chen et al., "The Geometry of LLM Quantization", 2025): no inverse of the moments is needed.
 //
 // Conditions and details:
 //
 // - `damping` times the mean of the diagonal is added to the diagonal. If the factorisation still fails, the
-//   damping is 1e-6 or ten times as much, until it succeeds. Columns that are always zero have no effect, and are
-//   rounded to the nearest.
+//   damping is 1e-6 or ten times as much, until it succeeds. Columns that are always zero have no effect, and
+//   are rounded to the nearest.
 // - Each channel whose expected error, without damping, is not less than that of the nearest weights gets the
 //   nearest weights. So the result is never worse.
-// - Results do not depend on the instruction set of the machine: the factorisation and the products are those of
+// - Results do not depend on the instruction set of the machine: the factorisation and the products come from
 //   one build of Eigen with fixed block sizes.
 #pragma once
 
@@ -31,12 +32,12 @@ namespace tosaic::quant {
 struct GptqOptions {
   double damping = 0.01;
   std::int64_t block = 128;  // columns whose errors are propagated together: affects speed only
-  // Columns of large moments are rounded first, and columns of equal moments in their order. False: columns are
-  // rounded in their order.
+  // Columns of large moments are rounded first, and columns of equal moments in their order. False: columns
+  // are rounded in their order.
   bool activation_order = true;
-  // Scales of groups are computed anew when the first column of the group is rounded, from the weights to which
-  // errors have moved. Groups keep their columns together: with activation_order, groups of large moments are
-  // rounded first. Needs qparams with groups of input channels, and zero points 0.
+  // Scales of groups are computed anew when the first column of the group is rounded, from the weights to
+  // which errors have moved. Groups keep their columns together: with activation_order, groups of large
+  // moments are rounded first. Needs qparams with groups of input channels, and zero points 0.
   bool fit_groups = false;
   bool search = true;  // fit_groups: as ScaleSearch::search
 };
@@ -51,8 +52,9 @@ struct GptqResult {
   std::int64_t nearest_channels = 0;  // channels that got the nearest weights
 };
 
-// Throws QuantMismatch for options out of range (damping is at least 0, block at least 1), for qparams that do not
-// fit the weight, and if there are no rows in the moments, and LayoutMismatch for another number of weights.
+// Throws QuantMismatch for options out of range (damping is at least 0, block at least 1), for qparams that
+// do not fit the weight, and if there are no rows in the moments, and LayoutMismatch for another number of
+// weights.
 [[nodiscard]] GptqResult gptq(const Contraction& contraction, const SecondMoments& moments,
                               std::span<const float> weights, const Shape& shape, const QParams& qparams,
                               const GptqOptions& options = {});

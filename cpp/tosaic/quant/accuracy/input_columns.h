@@ -10,8 +10,8 @@
 
 namespace tosaic::quant {
 
-// The input element of a row and a column (channel, tap) is at offset(row, tap) + channel * channel_stride. A tap
-// outside the image has no element.
+// The input element of a row and a column (channel, tap) is at offset(row, tap) + channel * channel_stride. A
+// tap outside the image has no element.
 class InputColumns {
  public:
   // Throws LayoutMismatch for a shape that does not suit the contraction.

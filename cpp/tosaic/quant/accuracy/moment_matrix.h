@@ -10,8 +10,8 @@ namespace tosaic::quant {
 using Matrix = Eigen::MatrixXd;
 using RowMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Eigen cuts products into blocks that suit the caches of the machine, and the blocks decide the order of sums.
-// With fixed sizes, all machines with one build compute the same results.
+// Eigen cuts products into blocks that suit the caches of the machine, and the blocks decide the order of
+// sums. With fixed sizes, all machines with one build compute the same results.
 void fix_block_sizes();
 
 // E[x xT] of a group, symmetric.

@@ -91,7 +91,7 @@ std::optional<ScaleSource> last_axis_source(const Graph& graph, const Node& node
   return norm_source(graph, node, rank - 1, has_bias);
 }
 
-// A norm whose parameters are those of axis 1.
+// A norm whose parameters belong to axis 1.
 std::optional<ScaleSource> second_axis_source(const Graph& graph, const Node& node) {
   return graph.type(graph.result(node)).rank() < 2 ? std::nullopt : norm_source(graph, node, 1, true);
 }

@@ -1,7 +1,8 @@
 // scale_moves: moves scales of channels from the nodes that compute a tensor to the weights that read it.
 //
 //   conv(x, W, b) --> relu --> conv(., V)
-//   conv(x, W / s, b / s) --> relu --> conv(., V * s)       the same result, but for the rounding of W / s and V * s
+//   conv(x, W / s, b / s) --> relu --> conv(., V * s)       the same result, but for the rounding of W / s
+//                                                           and V * s
 //
 // All scales that move between two weights are multiplied in f64, and a weight is rounded once.
 #pragma once
@@ -14,8 +15,8 @@
 
 namespace tosaic::quant {
 
-// A node whose result can be divided by a scale for each channel, since constants decide the scale: a contraction
-// with a constant weight, a norm with constant parameters, or a product with a constant.
+// A node whose result can be divided by a scale for each channel, since constants decide the scale: a
+// contraction with a constant weight, a norm with constant parameters, or a product with a constant.
 struct ScaleSource {
   NodeId node;
   ValueId value;
@@ -31,8 +32,8 @@ class ScaleMoves {
  public:
   explicit ScaleMoves(const Graph& graph) : graph_(graph) {}
 
-  // The largest magnitude of the weights of each channel: of the result of a contraction that is a source, or of all
-  // contractions that read the channel.
+  // The largest magnitude of the weights of each channel: of the result of a contraction that is a source, or
+  // of all contractions that read the channel.
   [[nodiscard]] std::vector<double> source_ranges(const ScaleSource& source);
   [[nodiscard]] std::vector<double> reader_ranges(const ScaleSource& source, const ChannelPaths& paths);
 

@@ -1,17 +1,18 @@
-// second_moments: the sum of the outer products x xT over all columns x that a contraction reads (contraction.h).
+// second_moments: the sum of the outer products x xT over all columns x that a contraction reads
+// (contraction.h).
 //
 //   E |(w - v) x|^2 = (w - v) E[x xT] (w - v)T
 //
 // is the expected squared error of a result whose weights w are rounded to v.
 //
 // Samples are first rounded to integers, and the products of integers are summed exactly. So states that are
-// merged in any order, from any split of the samples, are equal. The integers are those of the quantized input
-// if it has a grid. Otherwise they are those of a grid of 16 bits, whose rounding error is 2^-16 of the range.
+// merged in any order, from any split of the samples, are equal. The integers are the quantized input's if
+// it has a grid. Otherwise they lie on a grid of 16 bits, whose rounding error is 2^-16 of the range.
 //
-// Bounds: with integers of magnitude m minus the zero point, at most 65535, products are below 2^32. Blocks of
-// 256 rows are multiplied in f32 if 256 m^2 <= 2^24 (integers of 8 bits), and otherwise in f64. Both are exact,
-// in any order of the sums and on every instruction set. Blocks are added up as 64-bit integers. observe() and
-// merge() throw QuantMismatch as soon as rows * m^2 exceeds 2^63 - 1, which 2^31 rows do not.
+// Bounds: with integers of magnitude m minus the zero point, at most 65535, products are below 2^32. Blocks
+// of 256 rows are multiplied in f32 if 256 m^2 <= 2^24 (integers of 8 bits), and otherwise in f64. Both are
+// exact, in any order of the sums and on every instruction set. Blocks are added up as 64-bit integers.
+// observe() and merge() throw QuantMismatch as soon as rows * m^2 exceeds 2^63 - 1, which 2^31 rows do not.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +39,12 @@ struct InputGrid {
 
 class SecondMoments {
  public:
-  // Throws QuantMismatch unless qmin <= zero_point <= qmax, qmax - qmin < 65536, and the scale is positive and
-  // finite.
+  // Throws QuantMismatch unless qmin <= zero_point <= qmax, qmax - qmin < 65536, and the scale is positive
+  // and finite.
   SecondMoments(const Contraction& contraction, const InputGrid& grid);
 
-  // Adds the columns that the contraction reads from an input. NaN counts as zero, and numbers beyond the grid
-  // are clamped to it. Throws LayoutMismatch for an input whose shape does not suit the contraction.
+  // Adds the columns that the contraction reads from an input. NaN counts as zero, and numbers beyond the
+  // grid are clamped to it. Throws LayoutMismatch for an input whose shape does not suit the contraction.
   void observe(const Contraction& contraction, std::span<const float> values, const Shape& shape);
   // Adds the samples of another state. Throws QuantMismatch if its grid or its matrices are others.
   void merge(const SecondMoments& other);

@@ -3,12 +3,12 @@
 //   x = layer_norm(., g, b)           linear(x, W)
 //   x = layer_norm(., g / s, b / s)   linear(x, W * s)      s_c = max |x_c|^alpha / max |W_c|^(1 - alpha)
 //
-// as in Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models"
-// (2022). The scales go into the nearest node in front of the linear layers that constants can scale: a norm, a
-// product with a constant, or another contraction (scale_moves.h). All readers of the channels must be contractions
-// (channel_paths.h): the scales are those of all of them, e.g. of query, key and value. The result of the graph is
-// unchanged but for the rounding of weights. Channels of which an activation or a weight is always zero are not
-// scaled.
+// as in Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language
+// Models" (2022). The scales go into the nearest node in front of the linear layers that constants can scale:
+// a norm, a product with a constant, or another contraction (scale_moves.h). All readers of the channels must
+// be contractions (channel_paths.h): the scales fit all of them, e.g. query, key and value. The result of the
+// graph is unchanged but for the rounding of weights. Channels of which an activation or a weight is always
+// zero are not scaled.
 #pragma once
 
 #include <map>
@@ -34,9 +34,10 @@ struct Smoothed {
   std::vector<SmoothedInput> inputs;  // in the order of the sources, then those that are skipped
 };
 
-// `magnitudes` has the largest magnitudes by the name of the value that a contraction reads, for the channels that it
-// contracts. Contractions that read other values are not smoothed on their account. Throws QuantMismatch unless
-// 0 <= alpha <= 1, InvalidGraph for a name of no value, and LayoutMismatch for another number of channels.
+// `magnitudes` has the largest magnitudes by the name of the value that a contraction reads, for the channels
+// that it contracts. Contractions that read other values are not smoothed on their account. Throws
+// QuantMismatch unless 0 <= alpha <= 1, InvalidGraph for a name of no value, and LayoutMismatch for another
+// number of channels.
 [[nodiscard]] Smoothed smooth(const Graph& graph, const std::map<std::string, ChannelAbsMax>& magnitudes,
                               double alpha = 0.5);
 

@@ -3,9 +3,9 @@
 //   error  = sum over channels of  E |(w - v) x|^2 = (w - v) M (w - v)T
 //   signal = sum over channels of  E |w x|^2       = w M wT             M = E[x xT], of SecondMoments
 //
-// for weights w and rounded weights v. The expectation is the mean over all rows that were observed, and the sums
-// are over the channels of one row of the result. `signal` does not contain the bias. The ratio of the two is the
-// signal-to-noise ratio that the rounding of this weight alone leaves.
+// for weights w and rounded weights v. The expectation is the mean over all rows that were observed, and the
+// sums are over the channels of one row of the result. `signal` does not contain the bias. The ratio of the
+// two is the signal-to-noise ratio that the rounding of this weight alone leaves.
 #pragma once
 
 #include <span>
@@ -20,7 +20,8 @@ struct WeightError {
   std::vector<double> channel_errors;  // by channel of the result
 };
 
-// `weights` and `rounded` are row-major, as the constant is. Throws LayoutMismatch for another number of elements.
+// `weights` and `rounded` are row-major, as the constant is. Throws LayoutMismatch for another number of
+// elements.
 [[nodiscard]] WeightError weight_error(const Contraction& contraction, const SecondMoments& moments,
                                        std::span<const float> weights, std::span<const float> rounded);
 

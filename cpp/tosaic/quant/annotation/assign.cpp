@@ -44,8 +44,9 @@ Referrers referrers_of(const AnnotationPlan& plan) {
   return referrers;
 }
 
-// Slots outside of `changed` that refer to a slot of `changed` get the spec that their group had: the first of a
-// group gets it, the others share with the first. `referrers` may be those of the plan before other changes.
+// Slots outside of `changed` that refer to a slot of `changed` get the spec that their group had: the first
+// of a group gets it, the others share with the first. `referrers` may come from the plan before other
+// changes.
 void take_over(AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
                const Slots& changed, RuleId rule) {
   const SlotSet is_changed(changed.begin(), changed.end());
@@ -85,8 +86,8 @@ class Joins {
 
   [[nodiscard]] bool in_group(std::uint32_t group) const { return has_join_[group]; }
 
-  // True if several tensors of floats are operands of the call, and their scale, or that of one of them and the
-  // result, is that of the group.
+  // True if several tensors of floats are operands of the call, and their scale, or that of one of them and
+  // the result, is that of the group.
   [[nodiscard]] bool is_join(NodeIndex call, std::uint32_t group) const {
     const Tensors operands = operands_of(call);
     const auto shared = std::ranges::count_if(
@@ -246,8 +247,8 @@ struct JoinedEdge {
   Slot edge, with;
 };
 
-// The edges at which tensors with new specs leave the groups of joins. Those without specs are read with the spec of
-// the tensor otherwise, so that the join would read several scales.
+// The edges at which tensors with new specs leave the groups of joins. Those without specs are read with the
+// spec of the tensor otherwise, so that the join would read several scales.
 std::vector<JoinedEdge> edges_of_joins(const AnnotationPlan& plan, const SharingGroups& groups,
                                        const Joins& joins, const Slots& reached) {
   const SlotSet is_reached(reached.begin(), reached.end());
@@ -270,8 +271,8 @@ std::vector<JoinedEdge> edges_of_joins(const AnnotationPlan& plan, const Sharing
   return found;
 }
 
-// A known spec of a tensor does not hold where a join reads it together with others: it would clip them. So the
-// edges to joins leave the assignment, unless the rule is about them or gives all operands the spec.
+// A known spec of a tensor does not hold where a join reads it together with others: it would clip them. So
+// the edges to joins leave the assignment, unless the rule is about them or gives all operands the spec.
 void leave_joins(AnnotationPlan& plan, const SharingGroups& groups, const Joins& joins,
                  std::vector<Assignment>& assignments, RuleId rule) {
   const auto is_closed = [&](NodeIndex call, const QSpec& spec) {
@@ -364,7 +365,8 @@ void add_derived(const AnnotationPlan& plan, const SharingGroups& groups, Slots&
   }
 }
 
-// The slot with a spec of its own that the references of the first member lead to that do not lead in a circle.
+// The slot with a spec of its own that the references of the first member lead to that do not lead in a
+// circle.
 std::optional<Slot> source_of(const AnnotationPlan& plan, const Slots& members) {
   for (const Slot member : members) {
     Slot slot = member;
@@ -497,7 +499,7 @@ void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId ru
     const std::optional<Slot> source = source_of(plan, members);
     if (!source) continue;
     const QSpec spec = plan.find(*source)->spec;
-    // Slots with equal specs of their own refer to the first, too: with them beside references, torchao may
+    // Slots with equal specs of their own refer to the first, too: with them next to references, torchao may
     // take one of the references for the root of the group, which leads in a circle.
     for (const Slot slot : members)
       plan.set(slot, slot == members.front() ? spec : QSpec(SharedSpec{members.front()}), rule,

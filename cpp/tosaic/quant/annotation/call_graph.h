@@ -44,7 +44,8 @@ struct CallNode {
       {};  // names of calls that are part of this one; selections find it by them
 };
 
-// An input or output, as the caller of the graph sees it. The node is invalid for an output that is no tensor.
+// An input or output, as the caller of the graph sees it. The node is invalid for an output that is no
+// tensor.
 struct GraphPort {
   std::string path;
   NodeIndex node;
@@ -53,8 +54,8 @@ struct GraphPort {
 class CallGraph {
  public:
   // `users` of a node may be empty; then they are derived, in the order of the graph. Throws InvalidGraph if
-  // two nodes have one name, if an operand or port names no node or a later one, or if the users of a node are
-  // not those nodes that read it.
+  // two nodes have one name, if an operand or port names no node or a later one, or if the users of a node
+  // are not those nodes that read it.
   CallGraph(std::vector<CallNode> nodes, std::vector<GraphPort> inputs, std::vector<GraphPort> outputs);
   CallGraph(const CallGraph&) = delete;
   CallGraph& operator=(const CallGraph&) = delete;

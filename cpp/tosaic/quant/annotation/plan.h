@@ -53,8 +53,9 @@ class AnnotationPlan {
   [[nodiscard]] const RuleRecord& rule(RuleId rule) const { return rules_[rule.index()]; }
   [[nodiscard]] const std::vector<RuleRecord>& rules() const { return rules_; }
 
-  // Sets or replaces the spec of a slot. A node without an annotation gets one. If the slot has an equal spec,
-  // nothing changes. The edge need not be in the graph: an annotation read from torch may have such edges.
+  // Sets or replaces the spec of a slot. A node without an annotation gets one. If the slot has an equal
+  // spec, nothing changes. The edge need not be in the graph: an annotation read from torch may have such
+  // edges.
   void set(Slot slot, QSpec spec, RuleId rule, std::string reason = {});
   // Removes the spec of a slot. Returns false if there is none.
   bool erase(Slot slot, RuleId rule, std::string reason = {});

@@ -1,5 +1,5 @@
-// resolve: everything that a report of a plan shows: the spec of each slot after following references, who set
-// it, sharing groups and conflicts, tensors that are quantized twice, and what is left float and why.
+// resolve: everything that a report of a plan shows: the spec of each slot after following references, who
+// set it, sharing groups and conflicts, tensors that are quantized twice, and what is left float and why.
 #pragma once
 
 #include <cstdint>

@@ -52,8 +52,8 @@ struct Work {
     if (!assignments.empty()) assign(plan, assignments, id);
   }
 
-  // The first slot of an assignment is what the rule is about; the others are other slots of that tensor. Those
-  // leave the assignment if the rule is about them, too, or made them float.
+  // The first slot of an assignment is what the rule is about; the others are other slots of that tensor.
+  // Those leave the assignment if the rule is about them, too, or made them float.
   void settle_overlaps() {
     std::unordered_map<Slot, const QSpec*> asked;
     for (const Assignment& each : assignments) asked.emplace(each.slots.front(), &each.spec);

@@ -28,16 +28,16 @@ struct InputsRule {
   PortSpecs specs;
 };
 
-// Specs of the caller's outputs, by position (repeated outputs count each time), by path, or by the name of the
-// node that is returned. The node's output gets the spec, and all its users read it with the same qparams.
-// With FloatSpec, the caller gets floats, and other users quantize the tensor at their own edges.
+// Specs of the caller's outputs, by position (repeated outputs count each time), by path, or by the name of
+// the node that is returned. The node's output gets the spec, and all its users read it with the same
+// qparams. With FloatSpec, the caller gets floats, and other users quantize the tensor at their own edges.
 struct OutputsRule {
   PortSpecs specs;
 };
 
-// Specs around operators: of operands, by name in the operator's schema, by position, or by path ("args[0][1]");
-// and of the result. An operand's producer gets the spec at its output, too, unless other nodes quantize the
-// same tensor; then these read it with their own qparams.
+// Specs around operators: of operands, by name in the operator's schema, by position, or by path
+// ("args[0][1]"); and of the result. An operand's producer gets the spec at its output, too, unless other
+// nodes quantize the same tensor; then these read it with their own qparams.
 struct AroundRule {
   Selection where;
   PortSpecs operands = {};
@@ -58,7 +58,7 @@ struct ClearRule {
   Selection where;
 };
 
-// Slots that get one scale and zero point: those of the first slot, which must have a spec that
+// Slots that get the scale and zero point of the first slot, which must have a spec that
 // is not derived.
 struct ShareRule {
   std::vector<Slot> slots;

@@ -9,8 +9,8 @@
 
 namespace tosaic::quant {
 
-// Without any condition, and with conditions on modules or operators only, a selection has calls only. A name,
-// an expression or a list of nodes may select placeholders and parameters, too.
+// Without any condition, and with conditions on modules or operators only, a selection has calls only. A
+// name, an expression or a list of nodes may select placeholders and parameters, too.
 struct Selection {
   std::optional<std::string> name = {};    // of a node
   std::optional<std::string> regex = {};   // found in the name of a node; ECMAScript
@@ -21,8 +21,8 @@ struct Selection {
   bool operator==(const Selection&) const = default;
 };
 
-// The selected nodes, in the order of the graph. Throws InvalidGraph if the regular expression is malformed, or
-// if `nodes` has a name that the graph does not have.
+// The selected nodes, in the order of the graph. Throws InvalidGraph if the regular expression is malformed,
+// or if `nodes` has a name that the graph does not have.
 [[nodiscard]] std::vector<NodeIndex> select(const CallGraph& graph, const Selection& selection);
 
 // "op='conv2d', module='layer1.*'"

@@ -3,11 +3,11 @@
 //   conv -> relu    output(conv) int8, edge(conv -> relu) int8, output(relu) shared with edge(conv -> relu)
 //                   one group of three: the first two share implicitly, the third explicitly
 //
-// Explicit sharing: a slot with a shared spec joins the group of the slot that it refers to. Implicit sharing:
-// an edge joins the group of the other edges from its producer, and of the producer's output, if their specs
-// resolve to equal numbers (sharing_key) and the user allows implicit sharing. Slots are visited in the order
-// of the plan, users in the order of the graph, and groups join by union-find; all three as torchao does it,
-// since in unusual plans the result depends on them.
+// Explicit sharing: a slot with a shared spec joins the group of the slot that it refers to. Implicit
+// sharing: an edge joins the group of the other edges from its producer, and of the producer's output, if
+// their specs resolve to equal numbers (sharing_key) and the user allows implicit sharing. Slots are visited
+// in the order of the plan, users in the order of the graph, and groups join by union-find; all three as
+// torchao does it, since in unusual plans the result depends on them.
 //
 // The first slot of a group decides its spec. Where torchao raises an error, or recurses forever, the result
 // has a conflict, and the reference at fault is passed over.
@@ -29,13 +29,13 @@ struct SharingGroup {
 };
 
 enum class ConflictKind : std::uint8_t {
-  // `other` has a spec of its own with equal numbers, but with another observer than the spec of its group, which
-  // is that of `slot`; it has no effect. Specs with other numbers are never in one group.
+  // `other` has a spec of its own with equal numbers, but with another observer than the spec of its group,
+  // which is that of `slot`; it has no effect. Specs with other numbers are never in one group.
   kUnequalObservers,
   kMissingReference,  // `slot` refers to `other`, which has no spec
   kReferenceCycle,    // the references from `slot` lead in a circle
-  kLaterReference,  // `slot`, the first of its group, refers to `other`, which comes later: torchao refuses it
-  kFloatReference,  // `slot` is derived from `other`, which is float
+  kLaterReference,    // `slot`, the first of its group, refers to `other`, a later one: torchao refuses it
+  kFloatReference,    // `slot` is derived from `other`, which is float
 };
 
 struct SharingConflict {

@@ -26,7 +26,8 @@ using NodeIndex = Id<struct CallNodeTag>;
 // qparams, a spec of an unknown kind. An invalid id means that there is none.
 using ObjectId = Id<struct SpecObjectTag>;
 
-// The output of a node, or the edge from a producer to a user. A user that reads a producer twice has one edge.
+// The output of a node, or the edge from a producer to a user. A user that reads a producer twice has one
+// edge.
 struct Slot {
   NodeIndex node;      // the node itself, or the user
   NodeIndex producer;  // valid for edges only
@@ -39,9 +40,9 @@ struct Slot {
   auto operator<=>(const Slot&) const = default;
 };
 
-// Dtypes are those of graphs ("i8", "u8", "i16", "i32", "i4"), or torch's name of any other dtype. Schemes are
-// torch's names: "per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
-// or any other name.
+// Dtypes are named as in graphs ("i8", "u8", "i16", "i32", "i4"), or torch's name of any other dtype. Schemes
+// are torch's names: "per_tensor_affine", "per_tensor_symmetric", "per_channel_affine",
+// "per_channel_symmetric", or any other name.
 
 // Scale and zero point are computed from the numbers that an observer sees.
 struct ObservedSpec {
@@ -68,13 +69,14 @@ struct FixedSpec {
   bool operator==(const FixedSpec&) const = default;
 };
 
-// The same qparams as those of another slot.
+// The same qparams as another slot.
 struct SharedSpec {
   Slot with;
   bool operator==(const SharedSpec&) const = default;
 };
 
-// A function computes the qparams from those of other slots: the scale of a bias is the product of two scales.
+// A function computes the qparams from the qparams of other slots: the scale of a bias is the product of two
+// scales.
 struct DerivedSpec {
   std::vector<Slot> from = {};
   ObjectId function = {};
@@ -91,7 +93,7 @@ struct FloatSpec {
   bool operator==(const FloatSpec&) const = default;
 };
 
-// A spec of a kind that we do not know. `fields` are those of its fields that implicit sharing compares, by
+// A spec of a kind that we do not know. `fields` are the fields of it that implicit sharing compares, by
 // the names that sharing_key() lists, with the texts of their values.
 struct ForeignSpec {
   ObjectId object = {};
@@ -105,9 +107,9 @@ using QSpec = std::variant<ObservedSpec, FixedSpec, SharedSpec, DerivedSpec, Flo
 [[nodiscard]] bool is_float(const QSpec& spec);
 
 // The fields of a spec that implicit sharing compares, with their values, as one text: dtype, dynamic, qmin,
-// qmax, scheme, axis, scale, zero_point. A field that the kind of spec does not have is absent, so a fixed and an
-// observed spec never have equal texts. Observers and functions are not compared. Empty for shared and float
-// specs.
+// qmax, scheme, axis, scale, zero_point. A field that the kind of spec does not have is absent, so a fixed
+// and an observed spec never have equal texts. Observers and functions are not compared. Empty for shared and
+// float specs.
 [[nodiscard]] std::string sharing_key(const QSpec& spec);
 
 // The values of fields in ForeignSpec::fields.

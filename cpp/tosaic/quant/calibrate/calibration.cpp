@@ -19,7 +19,7 @@ std::unordered_map<std::string_view, std::uint32_t> values_by_name(const Graph& 
 
 InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& found, std::size_t count) {
   const Node* const producer = graph.producer(value);
-  std::string floats;  // the calls that read it, as those of a list
+  std::string floats;  // the calls that read it, as in a list
   if (producer != nullptr) {
     std::vector<std::string> names{graph.node_name(*producer)};
     for (const NodeId user : graph.users(value))
@@ -44,7 +44,7 @@ InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& foun
   return InvalidGraph(located(std::move(parts), producer->origin, graph.node_name(*producer)));
 }
 
-// True if the result has each element of operand 0 equally often and, for a pad, a constant besides.
+// True if the result has each element of operand 0 equally often and, for a pad, a constant in addition.
 bool repeats_operand(const Graph& graph, const Node& node) {
   const auto is_of = [&](std::initializer_list<Op> ops) {
     return std::ranges::find(ops, node.op) != ops.end();
@@ -62,8 +62,8 @@ bool repeats_operand(const Graph& graph, const Node& node) {
 // Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
 constexpr std::string_view kWatched = "watched.";
 
-// The values by name. An expansion may have renamed a value that with_watched_outputs() made an output: such a value
-// is found by its old name, too.
+// The values by name. An expansion may have renamed a value that with_watched_outputs() made an output: such
+// a value is found by its old name, too.
 std::unordered_map<std::string_view, std::uint32_t> watched_by_name(const Graph& graph) {
   auto by_name = values_by_name(graph);
   for (const Output& output : graph.outputs())

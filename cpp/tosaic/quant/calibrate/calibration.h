@@ -4,8 +4,8 @@
 //   statistics  0: Histogram  1: Range                 one for each group of tensors that share a scale
 //
 // A tensor is observed directly after its node has run, while it is in the cache. Kernels stay fused where no
-// tensor inside of a fused chain is observed. A tensor that repeats the elements of another one is not observed
-// if both feed the same statistic: the elements of the other one count so many times more.
+// tensor inside of a fused chain is observed. A tensor that repeats the elements of another one is not
+// observed if both feed the same statistic: the elements of the other one count so many times more.
 //
 //   %relu -> 0, %pad = pad(%relu) -> 0     %relu is observed, each element counts twice; and zeros are added
 //
@@ -27,18 +27,19 @@
 
 namespace tosaic::quant {
 
-// A tensor by the name of its value: an input, a state, a constant or the result of a node. Constants are observed
-// once in each run.
+// A tensor by the name of its value: an input, a state, a constant or the result of a node. Constants are
+// observed once in each run.
 struct Watch {
   std::string value;
   std::uint32_t statistic = 0;
   bool finite = true;  // infinities and NaN are refused; otherwise they are left out
 };
 
-// The graph in which some watched values are outputs, so that Calibration finds them after operators are expanded:
-// values that nobody reads, whose nodes passes would remove, results of operators that run as expansions, and values
-// that `runs` lacks, the graph that is to run. An expansion may be an operand, and may leave another one unread: a
-// slice_scatter that writes nothing, or everything. Returns the same graph if there are no such values.
+// The graph in which some watched values are outputs, so that Calibration finds them after operators are
+// expanded: values that nobody reads, whose nodes passes would remove, results of operators that run as
+// expansions, and values that `runs` lacks, the graph that is to run. An expansion may be an operand, and may
+// leave another one unread: a slice_scatter that writes nothing, or everything. Returns the same graph if
+// there are no such values.
 [[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
                                                                 const std::vector<Watch>& watches,
                                                                 const Graph* runs = nullptr);
@@ -47,16 +48,16 @@ struct Watch {
 
 class Calibration {
  public:
-  // Throws InvalidGraph if the graph has no such value or if it is no tensor of floats, and InternalError for a
-  // statistic that does not exist.
+  // Throws InvalidGraph if the graph has no such value or if it is no tensor of floats, and InternalError for
+  // a statistic that does not exist.
   Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
               std::vector<Statistic> statistics);
 
-  // Runs a sample: one array for each user input of the graph. A graph with states runs it twice: from their initial
-  // values, and as the call that follows those of the samples before. What is written to a state in a row of calls is
-  // in the statistics, then, and so is what follows from it. Throws what exec::Session::run() throws, and
-  // InvalidGraph, which names the tensor, if a tensor that has to be finite has infinities or NaN. After an error the
-  // statistics hold only a part of the sample: do not use them.
+  // Runs a sample: one array for each user input of the graph. A graph with states runs it twice: from their
+  // initial values, and as the call that follows the calls of the samples before. What is written to a state
+  // in a row of calls is in the statistics, then, and so is what follows from it. Throws what
+  // exec::Session::run() throws, and InvalidGraph, which names the tensor, if a tensor that has to be finite
+  // has infinities or NaN. After an error the statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
   [[nodiscard]] const exec::Session& session() const { return session_; }

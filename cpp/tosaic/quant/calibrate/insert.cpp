@@ -95,7 +95,8 @@ class Inserter {
                                     : numbers;
   }
 
-  // x + where(x <= bound, -inf, 0). To lower-to-integer, the sum is a mask that comparisons make, as one of bools is.
+  // x + where(x <= bound, -inf, 0). To lower-to-integer, the sum is a mask that comparisons make, as one of
+  // bools is.
   ValueId with_infinity(ValueId x, double bound, const OriginRef& origin, const std::string& name) {
     const DType dtype = out_.graph.type(x).dtype;
     const auto number = [&](const char* part, double value) {
@@ -122,8 +123,8 @@ class Inserter {
     return users.empty() ? nullptr : source_.node(users.front()).origin;
   }
 
-  // A constant with placements becomes one constant of integers for each of its qparams. The floats stay if some
-  // reader has no placement.
+  // A constant with placements becomes one constant of integers for each of its qparams. The floats stay if
+  // some reader has no placement.
   void define_constant(ValueId old) {
     const auto found = at_.find(old.index());
     const ConstantRef& constant = source_.value(old).constant;

@@ -19,11 +19,11 @@
 
 namespace tosaic::quant {
 
-// Where a tensor is quantized: for all of its readers and for the graph outputs, or for some nodes only. A tensor
-// may be quantized for all readers and again, with other parameters, for some of them.
+// Where a tensor is quantized: for all of its readers and for the graph outputs, or for some nodes only. A
+// tensor may be quantized for all readers and again, with other parameters, for some of them.
 //
-// The placement of a constant may have elements of its own, for instance weights that were rounded with care: they are
-// quantized in the place of the constant's. Without qparams, they are read as floats.
+// The placement of a constant may have elements of its own, for instance weights that were rounded with care:
+// they are quantized in the place of the constant's. Without qparams, they are read as floats.
 struct Placement {
   ValueId value;
   QParamsRef qparams;
@@ -46,9 +46,9 @@ struct InsertedQuantization {
   std::vector<Saturation> saturated;
 };
 
-// Several placements of one value for some readers with equal qparams share their nodes, and a placement whose
-// qparams are those with which the value is quantized for all readers adds none. Throws QuantMismatch for
-// qparams that do not fit the value.
+// Several placements of one value for some readers with equal qparams share their nodes, and a placement
+// whose qparams are those with which the value is quantized for all readers adds none. Throws QuantMismatch
+// for qparams that do not fit the value.
 [[nodiscard]] InsertedQuantization insert_quantization(const Graph& graph,
                                                        std::span<const Placement> placements);
 

@@ -8,9 +8,9 @@
 //   AxisAbsMax          the largest magnitude of each channel
 //   AxisSums            the exact sum of each channel
 //
-// The state of a statistic has a fixed size, whatever the number of samples is. States other than moving averages
-// do not depend on the order of samples, nor on how they are split between states that are merged. A moving
-// average does depend on the order of samples, but not on the split: see MovingRange.
+// The state of a statistic has a fixed size, whatever the number of samples is. States other than moving
+// averages do not depend on the order of samples, nor on how they are split between states that are merged. A
+// moving average does depend on the order of samples, but not on the split: see MovingRange.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ class MovingRange {
 
   // Returns the range of these samples.
   Range observe(std::span<const float> values);
-  // Adds the samples of `later`, which follow those of this state. Throws InternalError if `later` does not
-  // collect: averages cannot be merged.
+  // Adds the samples of `later`, which follow the samples of this state. Throws InternalError if `later` does
+  // not collect: averages cannot be merged.
   void merge(const MovingRange& later);
   // Averages the ranges that were collected.
   [[nodiscard]] Range range() const;
@@ -96,14 +96,14 @@ struct NotFinite {
   [[nodiscard]] bool any() const { return infinities != 0 || nans != 0; }
 };
 
-// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it. The table
-// stays, so that observing again allocates nothing.
+// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it.
+// The table stays, so that observing again allocates nothing.
 class Observing {
  public:
   explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
 
-  // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out. A
-  // statistic for which is_of_tensors() is true takes them once.
+  // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out.
+  // A statistic for which is_of_tensors() is true takes them once.
   NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
   // Adds a finite value, so many times. Only for ranges, histograms and masks.
   void observe(float value, std::uint64_t times);
@@ -123,8 +123,8 @@ class Observing {
 void merge(Statistic& into, const Statistic& later);
 // The same kind of statistic, without samples. A worker fills it, and its state is merged into `statistic`.
 [[nodiscard]] Statistic empty_like(const Statistic& statistic);
-// The bounds of the samples, and how many there are. Throws InternalError for statistics of other kinds than ranges,
-// histograms and masks.
+// The bounds of the samples, and how many there are. Throws InternalError for statistics of other kinds than
+// ranges, histograms and masks.
 [[nodiscard]] Range bounds_of(const Statistic& statistic);
 
 // States as bytes, for other processes. Throws InvalidGraph for bytes that to_bytes() did not return.

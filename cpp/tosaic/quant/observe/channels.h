@@ -9,7 +9,7 @@
 
 namespace tosaic::quant {
 
-// Throws LayoutMismatch unless the numbers of values and observers are those of the shape.
+// Throws LayoutMismatch unless the numbers of values and observers fit the shape.
 void require_channels(std::size_t values, ChannelShape shape, std::size_t observers);
 
 // Calls observers[c].observe() for the values of each channel c: without a copy for runs that are long, and

@@ -2,7 +2,8 @@
 //
 //   sample x less than half a step from 0   (f(0) - f(x))^2
 //   other sample x inside of the range      f'(x)^2 * scale^2 / 12    the mean over a step, for a smooth f
-//   sample x beyond its bound b             (f(b) - f(x))^2           zero where f is flat, as SiLU is far below 0
+//   sample x beyond its bound b             (f(b) - f(x))^2           zero where f is flat, as SiLU is far
+//                                                                     below 0
 //
 // Prefix sums over the bins give each term for any range, so a candidate costs a few binary searches.
 #include <algorithm>

@@ -19,8 +19,8 @@ inline void prefetch(std::span<const float> values) {
   for (std::size_t i = 0; i < std::min(kBlock, values.size()); i += kLine) __builtin_prefetch(&values[i]);
 }
 
-// Calls visit(block) for the finite values of each block, after `range` has observed the block. A block may be
-// empty.
+// Calls visit(block) for the finite values of each block, after `range` has observed the block. A block may
+// be empty.
 template <class Visit>
 void for_each_finite(std::span<const float> values, Range& range, Visit&& visit) {
   using namespace kernels;

@@ -45,7 +45,8 @@ Histogram::Bin doubled(Histogram::Bin bin) {
   std::int32_t place = sign * bin.place - 1;
   if (const std::int32_t magnitude = place - kFirstLinearBin + kBinsPerOctave;
       magnitude >= 2 * kBinsPerOctave) {
-    // Two linear bins become one of twice the width. All offsets are even: see the numbers of digits of an f32.
+    // Two linear bins become one of twice the width. All offsets are even: see the numbers of digits of an
+    // f32.
     bin.offsets = (bin.offsets + static_cast<std::uint64_t>(magnitude & 1) * (kOffsets + 1) * bin.count) / 2;
     place = magnitude / 2 + kFirstLinearBin - kBinsPerOctave;
   } else {

@@ -3,15 +3,15 @@
 //   bins of the histogram     | 3 | 7 | 8 | 4 | 2 | 2 | 0 | 1 |
 //   a range that ends here                            ^
 //   samples, clipped   p      | 3 | 7 | 8 | 4 | 2 | 3 |           samples beyond count in the last bin inside
-//   steps of two bins         |   5   |   6   |   2   |           a step spreads its samples over its bins evenly
+//   steps of two bins         |   5   |   6   |   2   |           spread evenly over the bins of a step
 //   quantized samples  q      | 5 | 5 | 6 | 6 | 2 | 2 |           samples beyond are in none
 //
-// The divergence is the sum of p log(p / q) over the bins, divided by the number of samples. Steps that are too
-// large for the shape of the histogram make it grow, and so do samples that are clipped: p has them where q has
-// not. How far they are beyond does not matter. The sum of q is the number of samples inside, not that of all samples, so a range with few samples inside is
-// never a good one.
+// The divergence is the sum of p log(p / q) over the bins, divided by the number of samples. Steps that are
+// too large for the shape of the histogram make it grow, and so do samples that are clipped: p has them where
+// q has not. How far they are beyond does not matter. The sum of q is the number of samples inside, not that
+// of all samples, so a range with few samples inside is never a good one.
 //
-// - Bins have different widths. A step spreads its samples in proportion to the widths of those of its bins that
+// - Bins have different widths. A step spreads its samples in proportion to the widths of the bins in it that
 //   have samples. A bin belongs to the step to which the mean of its samples rounds.
 // - Zero is no part of its step: quantization represents it exactly, however many samples are zero.
 //
@@ -48,8 +48,9 @@ class Divergence {
     }
   }
 
-  // The divergence, times the number of samples. Infinite if no sample is inside: at most half a step beyond the
-  // last integer, where the error is that of rounding. Scales are rounded to f32, so this bound is not sharp.
+  // The divergence, times the number of samples. Infinite if no sample is inside: at most half a step beyond
+  // the last integer, where the error is that of rounding. Scales are rounded to f32, so this bound is not
+  // sharp.
   [[nodiscard]] double at(const QRange& to, Chosen chosen) const {
     const Rounding rounding{.scale = chosen.scale,
                             .low = static_cast<double>(to.qmin - chosen.zero_point),
@@ -167,8 +168,8 @@ std::vector<double> bounds_around(double bound, double most, double step) {
   return found;
 }
 
-// The search among ranges [-below, above]: a coarse grid of both bounds, then finer ones around the best range.
-// A bound alone may have a local minimum, as long as the other one is far from its best.
+// The search among ranges [-below, above]: a coarse grid of both bounds, then finer ones around the best
+// range. A bound alone may have a local minimum, as long as the other one is far from its best.
 class Search {
  public:
   Search(const Histogram& histogram, const QRange& to)

@@ -5,10 +5,10 @@
 //   samples       clipped        |      rounded to the nearest      |        clipped
 //
 // The multiples of s do not depend on the zero point, which only says how many of them there are on each side
-// of zero. So for one scale, the error is the sum of two functions of the number of steps: one of the negative
-// samples, one of the positive ones. Each falls and is convex in its number of steps: clipping at one more
-// step saves less than clipping at the step before saved. The sum is therefore convex in the zero point, and
-// the best zero point of a scale is found by bisection.
+// of zero. So for one scale, the error is the sum of two functions of the number of steps: one of the
+// negative samples, one of the positive ones. Each falls and is convex in its number of steps: clipping at
+// one more step saves less than clipping at the step before saved. The sum is therefore convex in the zero
+// point, and the best zero point of a scale is found by bisection.
 //
 // Over the scales there is no such order: values that lie on a grid have sharp minima. The search evaluates a
 // grid of scales and then refines the best minima of the grid. It stops at a scale that is so small that
@@ -94,7 +94,7 @@ class Side {
     return density_[i] * part * part * part + beyond(i + 1, limit);
   }
 
-  // The error of all samples with `steps` multiples of the scale besides zero.
+  // The error of all samples with `steps` multiples of the scale in addition to zero.
   [[nodiscard]] double error(double steps) const {
     const double limit = steps * scale_;
     const std::size_t i = bin_at(limit);

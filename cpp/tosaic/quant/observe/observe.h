@@ -3,13 +3,13 @@
 //   samples --observe()--> Range      least, greatest --range_qparams()------->  scale, zero point
 //                          Histogram  counts by bin   --percentile_qparams()-->  scale, zero point
 //                                                     --least_error_qparams()->  scale, zero point, error
-//                                                     --least_error_behind()-->  the same, behind a function
-//                                                     --least_entropy_qparams()> scale, zero point, divergence
+//                                                     --least_error_behind()-->  the same, after a function
+//                                                     --least_entropy_qparams()> the same, divergence
 //                          MaskRange  visible, hidden --mask_qparams()-------->  scale, zero point
 //
-// Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls and
-// merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no other
-// number takes part in.
+// Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls
+// and merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no
+// other number takes part in.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The samples of a mask that is added to scores: numbers that hide a score from a softmax, kHides and below, and
-// numbers that do not. Minus infinity hides.
+// The samples of a mask that is added to scores: numbers that hide a score from a softmax, kHides and below,
+// and numbers that do not. Minus infinity hides.
 struct MaskRange {
   static constexpr float kHides = -5000.0F;
   Range visible;
@@ -49,8 +49,9 @@ struct MaskRange {
   bool operator==(const MaskRange&) const = default;
 };
 
-// Moves the bounds by `weight` times the distance to those of a batch: the first batch sets them, and a batch
-// without finite samples leaves them as they are. Counts are added. This statistic does depend on the order.
+// Moves the bounds by `weight` times the distance to the bounds of a batch: the first batch sets them, and a
+// batch without finite samples leaves them as they are. Counts are added. This statistic does depend on the
+// order.
 [[nodiscard]] Range moving_average(const Range& before, const Range& batch, float weight);
 
 // How row-major values of one axis are arranged: `outer` groups of `channels` runs of `inner` values.
@@ -67,10 +68,10 @@ void observe_channels(std::span<const float> values, ChannelShape shape, std::sp
 // A histogram of all finite samples around zero.
 //
 // The range of the bins is (-2^exponent, 2^exponent), for the least exponent that contains all samples. A
-// sample beyond doubles the range until it contains the sample; each doubling makes one linear bin of two. The
-// upper octaves of each sign have 2048 linear bins; each octave below has 64 bins, down to 2^-22 of the range.
-// Smaller values count as zero. A bin also has the sum of the offsets of its samples, so that its mean is
-// exact. All numbers are integers, and a histogram of some samples has one state only.
+// sample beyond doubles the range until it contains the sample; each doubling makes one linear bin of two.
+// The upper octaves of each sign have 2048 linear bins; each octave below has 64 bins, down to 2^-22 of the
+// range. Smaller values count as zero. A bin also has the sum of the offsets of its samples, so that its mean
+// is exact. All numbers are integers, and a histogram of some samples has one state only.
 class Histogram {
  public:
   // One bin that has samples. `place` is 0 for zero, and otherwise 1 + the number of the bin, negated for
@@ -87,8 +88,8 @@ class Histogram {
   class Table;
 
   void observe(std::span<const float> values);
-  // Counts each sample `times` times, at first in the table. Until take(), the bins, and all functions that read
-  // them, lack these samples, and this histogram has to observe with the same table.
+  // Counts each sample `times` times, at first in the table. Until take(), the bins, and all functions that
+  // read them, lack these samples, and this histogram has to observe with the same table.
   void observe(std::span<const float> values, Table& table, std::uint64_t times);
   void observe(float value, Table& table, std::uint64_t times);  // a finite value
   void take(Table& table);
@@ -117,8 +118,8 @@ class Histogram {
   static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
 };
 
-// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory that it did
-// not take before.
+// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory
+// that it did not take before.
 class Histogram::Table {
  public:
   [[nodiscard]] bool empty() const { return pending_ == 0; }
@@ -161,7 +162,8 @@ struct Chosen {
 // The scale and zero point for which [least, greatest], extended to zero, just fits:
 //
 //   symmetric   scale = max(-least, greatest) / ((qmax - qmin) / 2)
-//   affine      scale = (greatest - least) / (qmax - qmin), zero_point = qmin - round_half_even(least / scale)
+//   affine      scale = (greatest - least) / (qmax - qmin)
+//               zero_point = qmin - round_half_even(least / scale)
 //
 // in f32, as torchao's observers compute them. The scale is at least least_scale. Without finite samples, the
 // scale is 1 and the zero point 0. Throws what require_range() throws.
@@ -170,17 +172,18 @@ struct Chosen {
 // The scale and zero point for a mask. What hides is below the range, and saturates at its end:
 //
 //   1024 + the largest visible magnitude   hides all scores up to 500, whatever number the caller hides with
-//   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: f32 loses the
-//                                          scores of a row that is hidden as a whole, and so do these numbers
+//   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: f32 loses
+//                                          the scores of a row that is hidden as a whole, and so do these
+//                                          numbers
 //
 // Throws what require_range() throws.
 [[nodiscard]] Chosen mask_qparams(const MaskRange& range, const QRange& to);
 
-// The scale and zero point for which the range that contains `fraction` of the samples, extended to zero, just
-// fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range contains
-// this share of the magnitudes. Its bounds differ by less than the width of a bin from those that linear
-// interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what require_range() throws,
-// and QuantMismatch for a fraction that is not above 0 and at most 1.
+// The scale and zero point for which the range that contains `fraction` of the samples, extended to zero,
+// just fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range
+// contains this share of the magnitudes. Its bounds differ by less than the width of a bin from those that
+// linear interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what
+// require_range() throws, and QuantMismatch for a fraction that is not above 0 and at most 1.
 [[nodiscard]] Chosen percentile_qparams(const Histogram& histogram, double fraction, const QRange& to);
 
 struct LeastError {
@@ -198,20 +201,20 @@ struct LeastEntropy {
   double divergence = 0;  // in nats, of a sample
 };
 
-// The scale and zero point of least Kullback-Leibler divergence between the histogram of the samples and that of
-// the quantized ones, which are spread evenly over each step. Samples beyond the range add to its first and last
-// bin, and are missing among the quantized ones. Only ranges within that of range_qparams() are tried, and that
-// one is chosen if no other one is better. Zero is representable, and the scale is at least least_scale. Throws
-// what require_range() throws.
+// The scale and zero point of least Kullback-Leibler divergence between the histogram of the samples and that
+// of the quantized ones, which are spread evenly over each step. Samples beyond the range add to its first
+// and last bin, and are missing among the quantized ones. Only ranges within that of range_qparams() are
+// tried, and that one is chosen if no other one is better. Zero is representable, and the scale is at least
+// least_scale. Throws what require_range() throws.
 [[nodiscard]] LeastEntropy least_entropy_qparams(const Histogram& histogram, const QRange& to);
 
 // The means of the bins, ascending.
 [[nodiscard]] std::vector<double> means_of(const Histogram& histogram);
 
 // As least_error_qparams(), with the error of f(x) in the place of that of x, for a tensor that only the
-// function f reads. `results` are f(means_of(histogram)). Integers of more than 8 bits, whose errors are small
-// wherever they are, get what least_error_qparams() returns. Throws what that throws, LayoutMismatch for
-// another number of results, and QuantMismatch for results that are not finite.
+// function f reads. `results` are f(means_of(histogram)). Integers of more than 8 bits, whose errors are
+// small wherever they are, get what least_error_qparams() returns. Throws what that throws, LayoutMismatch
+// for another number of results, and QuantMismatch for results that are not finite.
 [[nodiscard]] LeastError least_error_behind(const Histogram& histogram, const QRange& to,
                                             std::span<const double> results);
 

@@ -5,10 +5,10 @@
 //   affine           from quantile((1 - fraction) / 2) to quantile((1 + fraction) / 2)
 //   symmetric        quantile(fraction) of |x|, to both sides
 //
-// A histogram knows the first and the last sample exactly, and of each other one the bin. The c samples of a bin
-// are taken to be spread evenly around their mean, which is exact, as far as the bin reaches to both sides: the
-// k-th one is at (k + 1/2) / c of this interval. So a quantile differs from that of the samples by less than the
-// width of a bin.
+// A histogram knows the first and the last sample exactly, and of each other one the bin. The c samples of a
+// bin are taken to be spread evenly around their mean, which is exact, as far as the bin reaches to both
+// sides: the k-th one is at (k + 1/2) / c of this interval. So a quantile differs from that of the samples by
+// less than the width of a bin.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -26,7 +26,7 @@ class Sorted {
  public:
   Sorted(double unit, double least, double greatest) : unit_(unit), least_(least), greatest_(greatest) {}
 
-  // Adds a bin behind those before it.
+  // Adds a bin after those before it.
   void add(const Histogram::Bin& bin) {
     double mean = 0, half = 0;
     if (bin.place != 0) {

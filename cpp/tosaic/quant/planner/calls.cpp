@@ -164,8 +164,8 @@ bool Planner::has_counts(NodeIndex i) {
   });
 }
 
-// True if the call rounds numbers to whole ones, or computes whole numbers from whole numbers, such as a mask of zeros
-// and ones.
+// True if the call rounds numbers to whole ones, or computes whole numbers from whole numbers, such as a mask
+// of zeros and ones.
 bool Planner::has_whole_numbers(const Call& c) {
   if (!c.nodes.empty() && kRoundToWholeNumbers.contains(c.nodes.back()->op)) return true;
   const auto is_whole_operand = [&](NodeIndex p) {

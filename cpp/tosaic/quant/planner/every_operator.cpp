@@ -9,7 +9,7 @@
 namespace tosaic::quant {
 namespace {
 
-// Operators besides movement, selection and joins that Arm's lowering takes with one scale only.
+// Operators other than movement, selection and joins that Arm's lowering takes with one scale only.
 constexpr OpTable<bool> kOneScale = {
     {Op::kNeg, true},         {Op::kWhere, true},           {Op::kMean, true},
     {Op::kAvgPool, true},     {Op::kAdaptiveAvgPool, true}, {Op::kResize, true},
@@ -117,8 +117,8 @@ bool Planner::has_weight(const Call& c) {
   return c.main->op == Op::kConv || c.main->op == Op::kLinear || is_linear_layer(c);
 }
 
-// True for addmm of a constant matrix and a constant row, which lowers to a linear layer. With a scale of 8 bits for
-// all elements of the row, one far element would leave no bits to the others.
+// True for addmm of a constant matrix and a constant row, which lowers to a linear layer. With a scale of 8
+// bits for all elements of the row, one far element would leave no bits to the others.
 bool Planner::is_linear_layer(const Call& c) {
   if (c.main->op != Op::kAddmm) return false;
   const auto& attrs = Graph::attrs<AddmmAttrs>(*c.main);
@@ -202,7 +202,7 @@ const char* Planner::computed_with_activation(NodeIndex i, const Precision& p) {
     return "the batch norm after it is a part of it";
   // With a zero point, the integers of the result begin at 0, so that saturation computes the activation.
   const bool is_affine = p.activation.scheme && *p.activation.scheme == "per_tensor_affine";
-  // Arm's lowering omits ReLU and hardtanh behind a convolution, but not clamp.
+  // Arm's lowering omits ReLU and hardtanh after a convolution, but not clamp.
   const std::string_view target = node(user).target;
   const bool begins_at_zero =
       target.starts_with("aten.relu") ||

@@ -5,10 +5,12 @@
 //   %a = add(%s, %m)             not rounded: in 8 bits, a range of -1e9 leaves nothing to the scores
 //   %p = softmax(%a)
 //
-// A mask is what is computed from inputs only, by movement and arithmetic, and is added to something else before
-// a softmax reads it, or is the mask of an attention. A sum of masks, such as a bias and an input, is a mask.
+// A mask is what is computed from inputs only, by movement and arithmetic, and is added to something else
+// before a softmax reads it, or is the mask of an attention. A sum of masks, such as a bias and an input, is
+// a mask.
 //
-//   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no NaN
+//   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no
+//                                NaN
 //   %z = nan_to_num(%p)          rounded
 #include <algorithm>
 #include <limits>
@@ -53,7 +55,7 @@ bool Planner::is_plain(NodeIndex i) {
   return std::ranges::all_of(c.operands, [&](NodeIndex p) { return !is_data(p) || call(p).plain; });
 }
 
-// True if nothing but softmaxes reads the result, behind movement and arithmetic, or if it is the mask of
+// True if nothing but softmaxes reads the result, through movement and arithmetic, or if it is the mask of
 // attentions. The positions of a sort do not count.
 bool Planner::is_of_softmax(NodeIndex i) {
   std::vector<NodeIndex> users = node(i).users;

@@ -47,7 +47,7 @@ void Planner::find_functions() {
 
 // ---- residual streams ----
 
-// The calls that read the elements of a result, behind movement; nothing if the graph returns them.
+// The calls that read the elements of a result, through movement; nothing if the graph returns them.
 bool Planner::collect_readers(NodeIndex i, std::vector<NodeIndex>& out) {
   for (const NodeIndex user : node(i).users) {
     if (node(user).kind != CallKind::kCall) return false;
@@ -60,7 +60,7 @@ bool Planner::collect_readers(NodeIndex i, std::vector<NodeIndex>& out) {
   return true;
 }
 
-// The only call that reads a result, behind movement, and is quantized in the same way; else invalid.
+// The only call that reads a result, through movement, and is quantized in the same way; else invalid.
 NodeIndex Planner::only_reader(NodeIndex i) {
   std::vector<NodeIndex> readers;
   if (!collect_readers(i, readers) || readers.size() != 1) return {};
@@ -162,7 +162,7 @@ void Planner::find_positions() {
   }
 }
 
-// The grid samplers that read the elements of a result, behind movement.
+// The grid samplers that read the elements of a result, through movement.
 std::vector<NodeIndex> Planner::samplers_of(NodeIndex i) {
   std::vector<NodeIndex> readers;
   static_cast<void>(collect_readers(i, readers));

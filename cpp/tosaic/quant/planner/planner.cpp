@@ -228,9 +228,9 @@ void Planner::round_cast(NodeIndex operand, NodeIndex cast, const Precision& p) 
   set(slot, in_16_bits(p), kWholeNumbers);
 }
 
-// Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge where a call
-// reads them together with data. They are not rounded earlier, since the angles may be large. Masks and whole numbers
-// from integers of few bits need no scale: they are exact.
+// Rounds numbers that the program computes from integers, such as the cosines of rotary angles, at the edge
+// where a call reads them together with data. They are not rounded earlier, since the angles may be large.
+// Masks and whole numbers from integers of few bits need no scale: they are exact.
 void Planner::round_table(NodeIndex operand, NodeIndex user, const Precision& p) {
   const Call& c = call(operand);
   if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large) return;
@@ -254,8 +254,8 @@ bool Planner::is_linear(const Call& c) {
 }
 
 // Rounds the integers from which a value is computed, where they become floats. Movement and sums get
-// scale 1, so that all integers of 16 bits are exact. With that range, products and functions would have few bits for
-// small numbers: the integers that they read get the range of the samples.
+// scale 1, so that all integers of 16 bits are exact. With that range, products and functions would have few
+// bits for small numbers: the integers that they read get the range of the samples.
 void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   if (!accepts(i) || call(i).behaviour == Behaviour::kFloatOnly || call(i).within) return;
   const auto is_count = [this](NodeIndex each) {
@@ -272,13 +272,13 @@ void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   }
 }
 
-// The call behind the mask of an attention.
+// The call that makes the mask of an attention.
 NodeIndex Planner::mask_of(const Call& c) {
   const auto operands = graph_.operands(*c.main);
   return operands.size() > 3 && operands[3].valid() ? producer_among(c, operands[3]) : NodeIndex();
 }
 
-// The operand of a call that is, behind movement inside the call, this value.
+// The operand of a call that is, through movement inside the call, this value.
 NodeIndex Planner::producer_among(const Call& c, ValueId id) {
   while (id.valid()) {
     for (const NodeIndex p : c.operands)
@@ -316,7 +316,7 @@ void Planner::round_operand(NodeIndex operand, NodeIndex user, const Precision& 
   set(accepts(root.edge.node) ? root.edge : Slot::edge(operand, user), p.activation, "operand");
 }
 
-// True if integers of the first spec have at most as many bits as those of the second.
+// True if integers of the first spec have at most as many bits as integers of the second.
 bool Planner::narrower(const QSpec& spec, const ObservedSpec& than) {
   if (const auto* observed = std::get_if<ObservedSpec>(&spec))
     return bits_of(observed->dtype) <= bits_of(than.dtype);
@@ -330,8 +330,8 @@ int Planner::bits_of(std::string_view dtype) {
 
 // ---- joins ----
 
-// The slot with the scale of an operand that this plan observes. None: the operand has a known scale, is rounded in
-// another way or is no data.
+// The slot with the scale of an operand that this plan observes. None: the operand has a known scale, is
+// rounded in another way or is no data.
 std::optional<Slot> Planner::observed_operand(NodeIndex operand, NodeIndex i) {
   if (!is_data(operand)) return std::nullopt;
   const Root root = root_of(operand, i);
@@ -346,7 +346,7 @@ std::optional<Slot> Planner::observed_operand(NodeIndex operand, NodeIndex i) {
   return slot;
 }
 
-// True if all readers of the result are this call, possibly behind calls that move or select its elements.
+// True if all readers of the result are this call, possibly through calls that move or select its elements.
 bool Planner::feeds_only(NodeIndex from, NodeIndex i) {
   return std::ranges::all_of(node(from).users, [&](NodeIndex user) {
     return user == i || (call(user).rounding == Rounding::kTransparent && feeds_only(user, i));
@@ -354,8 +354,8 @@ bool Planner::feeds_only(NodeIndex from, NodeIndex i) {
 }
 
 // An operand that only the join reads shares the scale of the result: its numbers are rounded to that scale
-// anyway. Other operands have their own scales, so that the range of one takes no precision from the readers of
-// another, and lowering rescales them.
+// anyway. Other operands have their own scales, so that the range of one takes no precision from the readers
+// of another, and lowering rescales them.
 Planner::Join Planner::join_of(NodeIndex i) {
   Join join{i, {}, {}};
   for (const NodeIndex operand : call(i).operands)

@@ -6,16 +6,17 @@
 //                                        output(relu) observed; the view has the integers of relu
 //
 // A tensor is rounded once, where it is computed. Operators that move or select elements read and write the
-// same integers, so they get no specs. If only such operators are between an input and an output, the input is
-// rounded where the first of them reads it. These tensors stay float:
+// same integers, so they get no specs. If only such operators are between an input and an output, the input
+// is rounded where the first of them reads it. These tensors stay float:
 //
-//   constants other than weights   they are folded, or stand beside integers. Those that are returned are rounded
-//   positions and masks            what depends on integers only and data is combined with (numbers_of_integers.cpp),
-//                                  and what may hold a number beyond +-10^4: in 8 bits, such a number leaves no
-//                                  precision to the others. A mask that is an input has 16 bits, and the sum with it
-//                                  stays float
-//   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
-//                                  composed of several calls: lower-to-integer computes all of it at once
+//   constants other than weights   they are folded, or stand next to integers. Constants that are returned
+//                                  are rounded
+//   positions and masks            what depends on integers only and data is combined with
+//                                  (numbers_of_integers.cpp), and what may hold a number beyond +-10^4: in 8
+//                                  bits, such a number leaves no precision to the others. A mask that is an
+//                                  input has 16 bits, and the sum with it stays float
+//   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that
+//                                  is composed of several calls: lower-to-integer computes all of it at once
 //
 // With `every_operator`, there are no units: calls that move or select elements share the scale of their
 // operand, and only conv -> batch_norm -> relu remains one.
@@ -38,7 +39,7 @@ struct Precision {
   std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
-  // Results of contractions are not rounded to 8 bits before a function. None: those of convolutions in
+  // Results of contractions are not rounded to 8 bits before a function. None: results of convolutions in
   // programs with attention.
   std::optional<bool> wide_functions = {};
   // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
@@ -62,8 +63,9 @@ struct PlannerInput {
   std::vector<NodeIndex> call_of_node = {};
   // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
   bool every_operator = false;
-  // The planner also gives specs to inputs, states and constants that the program returns without arithmetic, since
-  // a program of integers can return no floats. If no call moves them, they get the precision of the output call.
+  // The planner also gives specs to inputs, states and constants that the program returns without arithmetic,
+  // since a program of integers can return no floats. If no call moves them, they get the precision of the
+  // output call.
   bool returned_numbers = true;
 };
 
@@ -81,8 +83,9 @@ struct JoinedOperand {
   bool operator==(const JoinedOperand&) const = default;
 };
 
-// A product or quotient by a number: the result has the integers of the operand, and another scale. The integers of a
-// negative factor are mirrored (ir/constant_factor.h). Only with `every_operator`: a unit rounds no such result.
+// A product or quotient by a number: the result has the integers of the operand, and another scale. The
+// integers of a negative factor are mirrored (ir/constant_factor.h). Only with `every_operator`: a unit
+// rounds no such result.
 struct ScaledResult {
   Slot operand, result;
   double factor = 1;
@@ -97,9 +100,10 @@ struct PlannedSpecs {
 
 // Rule of results whose only reader is an elementwise function of them.
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
-// Rule of results that are whole numbers, such as those of a round.
+// Rule of results that are whole numbers, such as the results of a round.
 inline constexpr const char* kWholeNumbers = "whole numbers";
-// Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: scale 1, if 16 bits hold them.
+// Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: scale 1, if 16 bits hold
+// them.
 inline constexpr const char* kCounts = "counts";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";

@@ -46,7 +46,7 @@ enum class Rounding : std::uint8_t {
   kForeign,  // annotated by another quantizer
 };
 
-// The large numbers that may be among those of a value: below -kLargestActivation, and above it. A maximum is one
+// The large numbers that a value may have: below -kLargestActivation, and above it. A maximum is one
 // of them only if all its operands are.
 struct Large {
   bool low = false, high = false;
@@ -71,13 +71,13 @@ struct Call {
   bool tabulated = false;          // kIntegers: a function of integers that only data is combined with
   bool of_integers = false;        // kFloats: floats that follow from integers only, rounded as data is
   bool plain = false;              // movement and elementwise arithmetic of inputs, some of them floats
-  bool of_softmax = false;         // only softmaxes read it, behind movement and arithmetic
+  bool of_softmax = false;         // only softmaxes read it, through movement and arithmetic
   bool is_mask = false;            // a mask, or a part of one, that comes from an input
   bool masked = false;             // a sum of a mask and something else
   bool infinite = false;           // may be minus infinity, or NaN for that reason
   bool may_hide_rows = false;      // NaN where a softmax has a row without a visible element
   bool nan_is_read = false;        // and an operator that replaces NaN reads it
-  bool nan_is_contracted = false;  // behind a contraction
+  bool nan_is_contracted = false;  // after a contraction
   std::optional<Op> unit;          // within: the operator of the unit
   bool position = false;           // only positions of grid samplers are computed from it
   NodeIndex base;                  // kTransparent: the operand whose integers the result has

@@ -1,16 +1,19 @@
-// returned: numbers that are returned without arithmetic, as they are or behind calls that move or bound them.
+// returned: numbers that are returned without arithmetic, as they are or through calls that move or bound
+// them.
 //
 //   x -> linear -> output             x is observed at the edge x -> linear,
 //   x -> reshape -> output            and read with the same scale at the edge x -> reshape
 //   y -> output                       y is observed at the edge y -> output
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
-//   table -> index -> output          a constant is rounded at the edge table -> index. If it has numbers beyond those
-//                                     of activations, it has up to 32 bits, so that the others have their bits, too
+//   table -> index -> output          a constant is rounded at the edge table -> index. If it has numbers
+//                                     beyond those of activations, it has up to 32 bits, so that the others
+//                                     have their bits, too
 //
-// An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
-// bounded by a call that is not selected. A call of torch that stores a value in a state or an input is treated as an
-// output. What is stored in an input has the dtype with which the program reads it, so a clamp before it is rounded.
+// An input that an operator reads as floats stays float where it is returned, too, and so does one that is
+// moved or bounded by a call that is not selected. A call of torch that stores a value in a state or an input
+// is treated as an output. What is stored in an input has the dtype with which the program reads it, so a
+// clamp before it is rounded.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,14 +44,16 @@ void Planner::round_returned_numbers() {
   }
 }
 
-// True for a call of torch that stores its second operand in a state or in an input. In graphs of tosaic, outputs do so.
+// True for a call of torch that stores its second operand in a state or in an input. In graphs of tosaic,
+// outputs do so.
 bool Planner::stores(NodeIndex i) const {
   const std::vector<NodeIndex>& operands = calls_[i.index()].operands;
   return node(i).target.starts_with("aten.copy_") && operands.size() == 2 &&
          node(operands[0]).kind != CallKind::kCall;
 }
 
-// True if the program writes the result of call p into an input of the caller. Then both have integers of one dtype.
+// True if the program writes the result of call p into an input of the caller. Then both have integers of one
+// dtype.
 bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
   if (node(output).kind != CallKind::kOutput)
     return node(calls_[output.index()].operands[0]).kind == CallKind::kPlaceholder;
@@ -75,8 +80,8 @@ bool Planner::has_one_magnitude(ValueId id) {
   return true;
 }
 
-// The spec of a constant that is returned, possibly after calls that move some of its elements. Returns nothing if no
-// unit represents its numbers.
+// The spec of a constant that is returned, possibly after calls that move some of its elements. Returns
+// nothing if no unit represents its numbers.
 std::optional<QSpec> Planner::spec_of_constant(NodeIndex p, const ObservedSpec& activation) {
   ValueId id = value(p);
   const auto moves = [](const Node& node) {
@@ -166,8 +171,8 @@ double Planner::largest_constant(NodeIndex i) {
   return out;
 }
 
-// The program writes the result of call p into an input of the caller. If the result has large numbers, it gets 32 bits,
-// and so does the input, for all calls that read it.
+// The program writes the result of call p into an input of the caller. If the result has large numbers, it
+// gets 32 bits, and so does the input, for all calls that read it.
 void Planner::store_large(NodeIndex p, NodeIndex output) {
   const Precision* const wanted = precision(output);
   if (wanted == nullptr || node(output).kind != CallKind::kOutput || !accepts(output)) return;
@@ -229,7 +234,7 @@ const PlanEntry* Planner::spec_of_readers(NodeIndex p) const {
   return nullptr;
 }
 
-// True if a call that stays float reads the numbers, possibly behind movement.
+// True if a call that stays float reads the numbers, possibly through movement.
 bool Planner::is_read_as_float(NodeIndex p) {
   return std::ranges::any_of(node(p).users, [&](NodeIndex user) {
     if (node(user).kind != CallKind::kCall || plan_.find(Slot::edge(p, user)) != nullptr) return false;

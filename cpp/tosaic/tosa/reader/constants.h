@@ -1,4 +1,4 @@
-// constants: the elements of constants, in the flatbuffer or behind it, and as they are in memory.
+// constants: the elements of constants, in the flatbuffer or after it, and as they are in memory.
 //
 //   data: [7, 0, 0, 0, 0, 0, 0, 0]     an i8 tensor of one element, padded with zeros to 8 bytes
 //   offset: 4096, size: 4              the bytes from 4096 of the file on

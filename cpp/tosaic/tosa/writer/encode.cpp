@@ -136,7 +136,7 @@ class Encoder {
 
   const FilePlan& file_;
   const SerializeOptions& options_;
-  bool is_inline_;                               // constants are in the flatbuffer, not behind it
+  bool is_inline_;                               // constants are in the flatbuffer, not after it
   ConstantOffsets::const_iterator next_offset_;  // the offset of the next constant
   FlatBufferBuilder builder_;
   std::vector<Hole> holes_;

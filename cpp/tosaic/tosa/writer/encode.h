@@ -26,7 +26,7 @@ struct EncodedFile {
   std::vector<Hole> holes;  // from back to front
 };
 
-// File offsets of the constants behind the flatbuffer, in order of the tensors; empty if all data is inline.
+// File offsets of the constants after the flatbuffer, in order of the tensors; empty if all data is inline.
 using ConstantOffsets = std::vector<std::uint64_t>;
 
 // `reserve` is the initial size of the buffer in bytes.

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     model, inputs = _model(args.file, args.trust)
     bind = bindings(args.bind)
     named: Any = args.file
-    if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
+    if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names of the program
         named = open_program(args.file, bind=bind, trust=args.trust)
     result = export_model(
         model,

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         (program, seconds), bind = quantized_file(args, args.calibrate), None
     else:
         refuse_calibration_options(args)
-        if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
+        if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names of the program
             program, bind = open_program(args.file, bind=bind, trust=args.trust), None
     lowered = lower(
         program,

@@ -38,7 +38,7 @@ def exported_in_channels_last(where: str, program: Any, module: Any) -> tuple[An
         With example inputs.
     module : torch.fx.GraphModule
         What to export. It takes the inputs of the program. It gets other tensors in place of its weights,
-        which may be those of the caller's module.
+        which may belong to the caller's module.
 
     Returns
     -------

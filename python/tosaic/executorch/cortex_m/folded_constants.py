@@ -91,7 +91,7 @@ def _constants(module: GraphModule, written: dict[Node, frozenset[object]] | Non
 
 
 def _is_pure(node: Node) -> bool:
-    """True for a call whose results depend on its operands alone. A dequantize call stays behind integers."""
+    """True for a call whose results depend on its operands alone. A dequantize call stays after integers."""
     if node.op != "call_function" or is_dequantize(node):
         return False
     return node.target is operator.getitem or (

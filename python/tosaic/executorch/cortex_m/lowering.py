@@ -12,7 +12,7 @@
                       ─▶ forms           slices, and products of integers   claimed_forms
                       ─▶ kernels         the passes of the backend          passes
 
-The backend has no delegates: its passes replace operators by those of the library ``cortex_m``. If they
+The backend has no delegates: its passes replace operators by operators of the library ``cortex_m``. If they
 refuse a call that the plan has for Cortex-M, they run again without it.
 """
 

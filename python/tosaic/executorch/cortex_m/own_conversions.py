@@ -3,7 +3,7 @@
 ::
 
     dequantize ─▶ conv ─▶ relu ─▶ quantize         no quantization between conv and relu
-    dequantize ─▶ max_pool ─▶ output               none behind max_pool
+    dequantize ─▶ max_pool ─▶ output               none after max_pool
     dequantize ─▶ matmul ─▶ quantize               decomposed: dequantize ─▶ view ─▶ bmm ─▶ view ─▶ quantize
 
 The passes find the quantization of a call in the dequantize and quantize calls next to it. The plan knows it
@@ -64,14 +64,14 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
 
 
 def conversion_of(call: str) -> str:
-    """Returns the name with which the dequantize call is marked that is added behind a call."""
+    """Returns the name with which the dequantize call is marked that is added after a call."""
     return f"{call}.dequantize"
 
 
 def _add_planned(
     call: str, value: Node, readers: Sequence[Node], qparams: QParams, operators: tuple[Any, Any]
 ) -> None:
-    """Puts a quantize and a dequantize call with the quantization of the plan behind a value."""
+    """Puts a quantize and a dequantize call with the quantization of the plan after a value."""
     if qparams.axis is not None:
         return
     dtype = _DTYPES[qparams.dtype]
@@ -107,7 +107,7 @@ def _conversions_behind(node: Node) -> tuple[Node, Node] | None:
 
 
 def _add_pair(value: Node, readers: Sequence[Node], quantize: Node, dequantize: Node) -> None:
-    """Puts a quantize and a dequantize call, as those of another value, between a value and its readers."""
+    """Puts a quantize and a dequantize call, as another value has them, between a value and its readers."""
     integers = _call_like(quantize, value)
     floats = _call_like(dequantize, integers)
     floats.meta["val"] = value.meta["val"]
@@ -117,7 +117,7 @@ def _add_pair(value: Node, readers: Sequence[Node], quantize: Node, dequantize: 
 
 
 def _call_like(call: Node, operand: Node) -> Node:
-    """Adds a call with another first operand behind that operand."""
+    """Adds a call with another first operand after that operand."""
     target: Any = call.target
     with operand.graph.inserting_after(operand):
         made = operand.graph.call_function(target, (operand, *call.args[1:]), dict(call.kwargs))

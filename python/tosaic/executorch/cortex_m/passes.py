@@ -179,7 +179,7 @@ def _hint(node: Any) -> str:
 
 
 def _claimed_readers(node: Any) -> list[str]:
-    """Returns the claimed calls that read what a node computes, behind calls that are not claimed."""
+    """Returns the claimed calls that read what a node computes, through calls that are not claimed."""
     found: dict[str, None] = {}
     pending, seen = list(node.users), set()
     while pending:
@@ -314,8 +314,8 @@ def _has_many_axes(node: Any) -> bool:
 def _as_stored(made: Any, meta: Any) -> Any:
     """Returns the result of a call with the dtype of its integers.
 
-    Torch's types of a linear layer are those of its sums, and calls that move its result would keep them: the
-    passes make no kernel of a transpose of int32, and torch refuses a product of int8 and int32.
+    Torch's types of a linear layer are the types of its sums, and calls that move its result would keep them:
+    the passes make no kernel of a transpose of int32, and torch refuses a product of int8 and int32.
     """
     found = list(meta.get("output_qparams", {}).values())
     value = getattr(made.data, "data", None) if isinstance(made, ProxyValue) else None

@@ -76,7 +76,7 @@ class PlannedCalls:
         }
 
     def computed(self, refused: Container[str]) -> set[str]:
-        """Returns the calls that Cortex-M computes: those of its nodes of which none is refused.
+        """Returns the calls that Cortex-M computes: the calls of its nodes of which none is refused.
 
         A call that is also part of a node of somebody else is not among them.
         """
@@ -179,7 +179,7 @@ def kernel_of(node: Node) -> str:
 
 
 def _places_of(plan: PartitionPlan) -> list[tuple[_core.Node, str]]:
-    """Returns each node of a plan, without those of regions, with the name of who takes it."""
+    """Returns each node of a plan, without nodes of regions, with the name of who takes it."""
     groups = zip(plan.graph.nodes, plan.group_of, strict=True)
     return [(node, HOST if group is None else plan.group(group).claimant) for node, group in groups]
 
@@ -194,7 +194,7 @@ def _is_conversion(node: Node) -> bool:
 
 
 def _neighbours(node: Node) -> Iterator[str]:
-    """Yields the calls before and after a call, behind the conversions between them."""
+    """Yields the calls before and after a call, through the conversions between them."""
     pending = [(each, "all_input_nodes") for each in node.all_input_nodes]
     pending += [(each, "users") for each in node.users]
     while pending:

@@ -63,7 +63,7 @@ def delegate_groups(
     program : torch.export.ExportedProgram
         Plain ATen or edge dialect, with real weights.
     rules : ClaimantRules
-        Those of the claimant, which has a target.
+        The rules of the claimant, which has a target.
     trial : callable
     outside : collection of torch.fx.Node
         Calls that stay outside, whatever the claimant says.

@@ -5,7 +5,7 @@
     x ─▶ [convert] ─▶ ┌ a ─▶ b ┐ ─▶ [convert back] ─▶ host       an order that the delegate does not have
     x ──────────────▶ └────────┘ ───────────────────▶ host       an order that it has: no node
 
-A conversion stands outside of the delegate, where the order of the value is not the declared one. Behind the
+A conversion stands outside of the delegate, where the order of the value is not the declared one. After the
 delegate, readers on the host get the order that they had before. Two delegates with the same order pass a
 value without a conversion. Inside of a delegate, values have the orders that its operators make of the new
 ones. If one of its results still has another order, a conversion inside of the delegate makes the declared

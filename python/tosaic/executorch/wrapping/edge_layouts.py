@@ -1,7 +1,7 @@
 """`layout_pass`: a layout plan as a pass of ExecuTorch.
 
 ExecuTorch's passes compute the strides of every call anew. A plan that only annotates them would be lost, so
-this pass inserts conversions (`tosaic.fx.apply_layout` with mode ``convert``): behind them, calls compute
+this pass inserts conversions (`tosaic.fx.apply_layout` with mode ``convert``): after them, calls compute
 the planned orders by themselves, also through quantize and dequantize nodes.
 """
 

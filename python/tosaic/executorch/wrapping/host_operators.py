@@ -69,7 +69,7 @@ class HostOperators:
     def _is_source(self, named: _Named, node: Node) -> bool:
         operator = torch_operator(node.target)
         if operator is not None and operator._schema.name.startswith(CONVERSION_LIBRARIES):
-            return False  # torchao gives quantize and dequantize nodes the sources of the call beside them
+            return False  # torchao gives quantize and dequantize nodes the sources of the call next to them
         return any(named.is_text(target) for target in source_targets(node))
 
     def hold(self, target: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes that stay outside of delegates: those of quantized inputs and outputs, and of host operators.
+"""Nodes that stay outside of delegates: nodes of quantized inputs and outputs, and of host operators.
 
 ::
 
@@ -237,7 +237,7 @@ def quantizers_of(node: Node) -> set[Node]:
 
 
 def dequantizer_of(node: Any) -> list[Node]:
-    """Returns the dequantize node that makes a value, and the layout operators behind it; else nothing."""
+    """Returns the dequantize node that makes a value, and the layout operators after it; else nothing."""
     chain: list[Node] = []
     while isinstance(node, Node) and (is_move(node) or is_whole_copy(node)):
         chain.insert(0, node)
@@ -246,7 +246,7 @@ def dequantizer_of(node: Any) -> list[Node]:
 
 
 def operand_chains(node: Node) -> list[list[Node]]:
-    """Returns the dequantize nodes of the operands of a call, with the layout operators behind each."""
+    """Returns the dequantize nodes of the operands of a call, with the layout operators after each."""
     chains = [dequantizer_of(each) for each in node.all_input_nodes]
     return [chain for chain in chains if chain]
 

@@ -46,8 +46,8 @@ def wrap_partitioner(
         outside, too. ``"all"``: all that are quantized. `tosaic.extract_io_quant` makes them integers
         afterwards.
     host_ops : sequence
-        Operators that stay outside of delegates, each with the dequantize nodes in front of it and the
-        quantize nodes behind it: operators of torch, edge operators, or names. ``"grid_sampler_2d"`` means
+        Operators that stay outside of delegates, each with the dequantize nodes before it and the quantize
+        nodes after it: operators of torch, edge operators, or names. ``"grid_sampler_2d"`` means
         all overloads of ``aten.grid_sampler_2d``. They are not decomposed.
     integer_only : bool, optional
         Whether the backend has no floats. Then no float tensor enters or leaves a delegate. Default: as the
@@ -135,7 +135,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     Parameters
     ----------
     partitioners : sequence of executorch.exir.backend.partitioner.Partitioner
-        Those of the lowering, in the same order.
+        The partitioners of the lowering, in the same order.
 
     Returns
     -------

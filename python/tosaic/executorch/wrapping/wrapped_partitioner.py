@@ -126,7 +126,7 @@ class WrappedPartitioner(_Around):
         return PartitionResult(tagged_exported_program=program, partition_tags=kept)
 
     def ops_to_not_decompose(self, ep: Any) -> Kept:
-        """Returns the operators that the inner partitioner wants whole, and those of `host_ops`.
+        """Returns the operators that the inner partitioner wants whole, and the operators of `host_ops`.
 
         A host operator without an out variant has no kernel: it is decomposed, and its parts stay outside.
         """

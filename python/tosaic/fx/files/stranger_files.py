@@ -417,7 +417,7 @@ def _is_loaded_enum(name: Any) -> bool:
 
 
 def _drop_guards(document: Any) -> None:
-    """Leaves out the checks of inputs that are Python code. Those of sizes follow from the program."""
+    """Leaves out the checks of inputs that are Python code. Checks of sizes follow from the program."""
     if document.get("guards_code"):
         document["guards_code"] = []
 
@@ -540,7 +540,7 @@ def _example_inputs(archive: Archive) -> Any:
 
 
 class _Segments(io.RawIOBase):
-    """Pieces of memory, one behind the other, written once and read as a file."""
+    """Pieces of memory, one after the other, written once and read as a file."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -570,7 +570,7 @@ class _Segments(io.RawIOBase):
 
     def tell(self) -> int:
         if not self.is_written:
-            raise io.UnsupportedOperation("tell")  # zipfile then writes sizes behind the entries
+            raise io.UnsupportedOperation("tell")  # zipfile then writes sizes after the entries
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:

@@ -2,7 +2,7 @@
 
 torch's unpickler of tensors alone, ``weights_only=True``, runs no code of a stranger. But ``bytearray(n)``
 takes as much memory as the pickle says, a storage may claim more elements than its entry has, so that what
-lies behind it in memory is read, and containers that hold each other never end. So the few instructions that
+lies after it in memory is read, and containers that hold each other never end. So the few instructions that
 tensors and containers need are interpreted here, and every size is compared with the bytes that are there::
 
     pickle                                          here

@@ -178,7 +178,7 @@ class Quantizations:
         return Candidates((chain.qparams,))
 
     def chain(self, node: Node | None) -> _Chain:
-        """Returns the dequantize node that makes a value, and the layout operators behind it."""
+        """Returns the dequantize node that makes a value, and the layout operators after it."""
         moves: list[Node] = []
         copies: list[Node] = []
         while node is not None and (is_move(node) or is_whole_copy(node)):
@@ -269,7 +269,7 @@ def _agreeing(reading: Quantizations, found: list[tuple[Asked, Answer]]) -> list
 
 
 class _Rewrite:
-    """The changed program. Names of nodes are those of the program; nodes are those of the changed graph."""
+    """The changed program. Names of nodes belong to the program, and nodes to the changed graph."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ In both:
 
 * an input or output has the order that its entry in `orders` says: as traced, declared, or converted inside
   the program (`Convert`);
-* a conversion of a quantized value converts its integers: it stands behind the quantize call and before the
+* a conversion of a quantized value converts its integers: it stands after the quantize call and before the
   dequantize call, so that a pattern dequantize, operator, quantize stays one;
 * a call that names the order of its result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
   format) never contradicts that name: *annotate* does not change its order, *convert* makes the call name the

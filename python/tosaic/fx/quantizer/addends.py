@@ -35,7 +35,7 @@ class SumOf:
     elements : callable
         Returns the elements of the constant; None if they are not known.
     addend, result : observer
-        Those of the constant and of the sum.
+        The observers of the constant and of the sum.
     read : ReadRange, optional
         The numbers of the sum that its readers tell apart. None: all.
     """

@@ -117,7 +117,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Transforms the graph as all quantizers do, in order before it is annotated.
 
-        Tensors that they write are copied first: they are those of the caller's module.
+        Tensors that they write are copied first: they belong to the caller's module.
         """
         refuse_shared_folds(model, "compose_quantizers")
 

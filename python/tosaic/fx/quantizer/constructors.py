@@ -7,8 +7,8 @@ WholeNumbers()                TosaicWholeNumbersObserver
 MaskRange()                   TosaicMaskObserver
 MinMax() with groups          TosaicPerChannelGroupObserver, with a search for LeastError()
 
-In training, a fake-quant module is around the observer, and ranges of activations are moving averages, other
-than those of `MinMax` and `MaskRange`.
+In training, a fake-quant module is around the observer, and ranges of activations are moving averages,
+except for `MinMax` and `MaskRange`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The observer of a result, which has a histogram, asks `tosaic.annotation.crowded` when it chooses its scale at
 conversion. Where each operator has a scale of its own, a selection has one scale with its operands, so that
-all results are asked. Else those of operators are that bring numbers of several operands into one result.
+all results are asked. Otherwise, results of operators are asked that bring numbers of several operands into
+one result.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class NoteOfCrowdedNumbers:
         self._noted = False
 
     def watch(self, observer: Any, samples: np.ndarray[Any, Any]) -> None:
-        """Counts numbers that the histogram will count as zero, beside far larger ones."""
+        """Counts numbers that the histogram will count as zero, next to far larger ones."""
         is_near = max(-float(samples.min()), float(samples.max())) <= LARGEST_NEAR
         if self._near is None and is_near:
             return

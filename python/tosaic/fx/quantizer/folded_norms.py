@@ -115,7 +115,7 @@ def _refuse_norms_without_call(norms: list[Node], live: list[Node], where: str) 
 
 
 def _norms_by_call(known: list[Node]) -> dict[Node, Node]:
-    """Returns the norm that was behind each call: the next of its shape."""
+    """Returns the norm that was after each call: the next of its shape."""
     waiting: dict[tuple[object, ...], list[Node]] = {}
     found = {}
     for node in known:
@@ -127,7 +127,7 @@ def _norms_by_call(known: list[Node]) -> dict[Node, Node]:
 
 
 def _is_one_fold(path: str, calls: list[Node], norm_of: dict[Node, Node]) -> bool:
-    """True if all calls had the same norm behind them, and a bias in which torchao stores the shift once."""
+    """True if all calls had the same norm after them, and a bias in which torchao stores the shift once."""
     paths = {_path(norm_of[call]) if call in norm_of else None for call in calls}
     biases = {_bias(call) for call in calls}
     return len(paths) == 1 and None not in paths and biases.isdisjoint({None, f"{path}_bias"})

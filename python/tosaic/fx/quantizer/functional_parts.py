@@ -8,7 +8,7 @@
     z = linear(y)                     after_relu_ = slice_scatter(y, relu_, 1, 0, 2)
                                       z = linear(after_relu_)
 
-torchao puts a quantize node behind ``y``, and the second ``linear`` reads what it returns: a tensor of its
+torchao puts a quantize node after ``y``, and the second ``linear`` reads what it returns: a tensor of its
 own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
 buffers get their new values by ``copy_`` at the end of the graph.
 

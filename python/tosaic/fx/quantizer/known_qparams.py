@@ -49,7 +49,7 @@ __all__ = ["to_exported"]
 
 
 def to_exported(exported: Any, draft: Draft, *, symbolic: bool = True) -> torch.export.ExportedProgram:
-    """See `tosaic.QuantizedProgram.to_exported`. Without `symbolic`, all sizes are those of the draft."""
+    """See `tosaic.QuantizedProgram.to_exported`. Without `symbolic`, all sizes come from the draft."""
     module = exported.module()
     names = with_inlined_wrappers(module)
     _remove_folded_norms(module, draft.planned, names)

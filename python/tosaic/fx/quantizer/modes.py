@@ -113,7 +113,7 @@ class Conversion(ObserverBase):  # type: ignore[misc]
         return mode
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns those of integers: the mode has none of its own."""
+        """Returns the qparams of integers: the mode has none of its own."""
         return torch.ones(1), torch.zeros(1, dtype=torch.int64)
 
     def convert(self, model: GraphModule, node: Node) -> None:

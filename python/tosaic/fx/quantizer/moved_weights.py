@@ -5,7 +5,7 @@
     w [3,4,5,6] -- reshape --> [12,30]      integers with a scale for each column
 
 Where the columns are an axis of the weight, this axis has the scales in torch. Where they are several axes,
-the graph of torch gets nodes that move the weight, and nodes behind them that move it back.
+the graph of torch gets nodes that move the weight, and nodes after them that move it back.
 """
 
 from __future__ import annotations

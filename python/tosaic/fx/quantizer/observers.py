@@ -281,7 +281,7 @@ class _RangeMixin(_Joinable, _Biased):
 class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
     """Scale and zero point for which the least and the greatest finite sample just fit.
 
-    Parameters and buffers are those of torchao's `MinMaxObserver`, and so are the scales where all samples
+    Parameters and buffers are as in torchao's `MinMaxObserver`, and so are the scales where all samples
     are finite.
 
     Attributes
@@ -413,7 +413,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
 
 
 def name_masks(observers: Mapping[Any, Any]) -> None:
-    """Tells observers which nodes they observe, and those of masks what reads them.
+    """Tells observers which nodes they observe, and observers of masks what reads them.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
     """Scale and zero point for moving averages of the least and the greatest finite sample of each tensor.
 
-    Parameters and buffers are those of torchao's `MovingAverageMinMaxObserver`, and so are the scales where
+    Parameters and buffers are as in torchao's `MovingAverageMinMaxObserver`, and so are the scales where
     all samples are finite.
 
     Attributes
@@ -472,7 +472,7 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
 class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # type: ignore[misc]
     """Scales and zero points for which the finite samples of each channel just fit.
 
-    Parameters and buffers are those of torchao's `PerChannelMinMaxObserver`, and so are the scales where all
+    Parameters and buffers are as in torchao's `PerChannelMinMaxObserver`, and so are the scales where all
     samples are finite.
 
     Attributes
@@ -622,7 +622,7 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
         Raises
         ------
         InvalidGraph
-            The bytes are not those of histograms.
+            The bytes do not belong to histograms.
         """
         data = state.cpu().numpy().tobytes()
         count = int.from_bytes(data[:8], "little")

@@ -113,7 +113,7 @@ class Places:
     def reads(self, place: Place, *, required: bool = True) -> list[Read]:
         """Returns the nodes with the tensor that a call of torch reads at a place.
 
-        There are several if the call also reads the tensor behind a call that does nothing. With `required`,
+        There are several if the call also reads the tensor through a call that does nothing. With `required`,
         they include parts of complex values. There are none of a constant that the import made for the call.
         """
         user, name = self._nodes.get(place[0]), self._value(place, results=False)

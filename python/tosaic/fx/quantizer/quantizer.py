@@ -92,10 +92,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     qat : bool
         Insert fake-quant modules, for ``prepare_qat_pt2e``.
     compatible_with : {"arm"}, optional
-        ``"arm"``: ExecuTorch's lowering for Arm (`TOSAPartitioner` and those of VGF and Ethos-U) accepts the
-        converted graph, too. It needs integers between all operators, so that softmax, norms and other
-        composites are decomposed by ExecuTorch's passes, and all their parts get specs. This costs accuracy:
-        without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
+        ``"arm"``: ExecuTorch's lowering for Arm (`TOSAPartitioner` and the partitioners of VGF and Ethos-U)
+        accepts the converted graph, too. It needs integers between all operators, so that softmax, norms and
+        other composites are decomposed by ExecuTorch's passes, and all their parts get specs. This costs
+        accuracy: without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
         `wide_functions` of a `Precision` have no effect then. Needs ExecuTorch.
 
     Attributes

@@ -5,7 +5,7 @@
       input_qspec_map[b] = DerivedQuantizationSpec([...])     Edge("b", "conv2d"): Derived((...), function)
       output_qspec = SharedQuantizationSpec((x, conv2d))      Output("conv2d"): Shared(Edge("x", "conv2d"))
 
-The objects that were read are recorded beside the plan, so that `tosaic.fx.quantizer.write` can write the
+The objects that were read are recorded next to the plan, so that `tosaic.fx.quantizer.write` can write the
 very same objects where a plan did not change. Specs of other classes, and references to nodes that are not in
 the graph, are foreign specs: plans move them as they are.
 """
@@ -149,7 +149,7 @@ def _is_new(slot: Slot, spec: Any, previous: tuple[Any, dict[Any, Any], Any], re
 
 
 class SpecReader:
-    """Converts torchao's specs to those of plans.
+    """Converts torchao's specs to specs of plans.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@
 
 Where every operator has a scale of its own, such a result has a scale in common with what reads it, or is the
 operand of an exponential. Its observer then ignores how far a number is beyond the range that is read, and
-saturation does the rest. A mask of -255 leaves the precision of 8 bits to the scores beside it.
+saturation does the rest. A mask of -255 leaves the precision of 8 bits to the scores next to it.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ReadRange:
     margin : float
         How far below `least` numbers count, as a part of the largest magnitude among the greatest of rows.
     decays : bool
-        Below 0 the results become smaller with their operands, as those of a sigmoid. Among numbers that are
-        all below 0, `least` is relative to the greatest one.
+        Below 0 the results become smaller with their operands, as results of a sigmoid do. Among numbers that
+        are all below 0, `least` is relative to the greatest one.
     """
 
     least: float
@@ -140,7 +140,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
     ----------
     read : ReadRange
     **options
-        Those of `TosaicHistogramObserver`.
+        The options of `TosaicHistogramObserver`.
 
     Examples
     --------

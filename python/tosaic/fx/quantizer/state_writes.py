@@ -191,11 +191,11 @@ class _Writes:
 
     @property
     def all_followed(self) -> set[Node]:
-        """The states whose reads can be those of what is stored."""
+        """The states whose reads can become reads of what calls store."""
         return self._followed
 
     def followed(self, node: Node) -> Node | None:
-        """Returns the state that a call writes as a whole, if its reads can be those of what is stored."""
+        """Returns the state that a call writes as a whole, if its reads can become reads of that."""
         state = self._state.get(node)
         return state if node is not state and state in self._followed else None
 

@@ -118,7 +118,7 @@ def _leaf(at: int, value: Any, example: Any, sizes: Mapping[tuple[int, int], int
         return value if example is None else example
     shape = [sizes.get((at, axis), hint) for axis, hint in enumerate(_known(value.shape))]
     if isinstance(example, torch.Tensor) and list(example.shape) == shape:
-        return example.clone()  # an object of its own: sizes are those of tensors
+        return example.clone()  # an object of its own: tensors have the sizes
     if shape == _known(value.shape):
         return torch.empty_strided(shape, _known(value.stride()), dtype=value.dtype).zero_()
     return torch.zeros(shape, dtype=value.dtype)

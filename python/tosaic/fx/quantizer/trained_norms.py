@@ -1,4 +1,4 @@
-"""Convolutions in front of batch norms in training: integers are those of the weight that conversion writes.
+"""Convolutions in front of batch norms in training: integers follow from the weight that conversion writes.
 
 ::
 
@@ -64,8 +64,8 @@ class FusedNorm:
     mean, variance : str
     eps : float
     groups : int or None
-        Those of a transposed convolution, whose weight has the channels that a group computes in its second
-        axis. None: they are in the first.
+        The groups of a transposed convolution, whose weight has the channels that a group computes in its
+        second axis. None: they are in the first.
     """
 
     weight: str
@@ -275,7 +275,7 @@ class _Fusion:
             weight,
             norm.args[1],
             norm.args[4],
-        ):  # torch may read some behind
+        ):  # torch may read some after it
             first = next(iter(self._graph.nodes))
             if isinstance(each, Node) and each is not first:
                 first.prepend(each)

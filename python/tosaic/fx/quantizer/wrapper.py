@@ -108,7 +108,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Transforms the graph as the inner quantizer does before it is annotated.
 
-        Tensors that the inner quantizer writes are copied first: they are those of the caller's module.
+        Tensors that the inner quantizer writes are copied first: they belong to the caller's module.
         """
         refuse_shared_folds(model, "wrap_quantizer")
         path = self._bodies.get(model)

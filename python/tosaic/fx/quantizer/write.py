@@ -382,7 +382,7 @@ class SpecWriter:
 
 
 def _with_axis(constructor: Any, axis: int | None) -> Any:
-    """Torchao passes the axis to the constructors of observers, but not to those of modules around them."""
+    """Torchao passes the axis to the constructors of observers, but not to modules around them."""
     made = getattr(constructor, "p", None)
     if axis is None or made is None or made.func not in _FAKE_QUANTIZE or "ch_axis" in made.keywords:
         return constructor

@@ -127,7 +127,7 @@ def _is_known(row: Row) -> bool:
 
 @cache
 def _rules() -> dict[Any, _Decomposition]:
-    """Returns all decompositions, including those of torch's prims, which lead back to aten."""
+    """Returns all decompositions, including the decompositions of torch's prims, which lead back to aten."""
     known: dict[Any, _Decomposition] = {}
     for name in torch._prims.__all__:
         aten = getattr(getattr(torch._prims, name, None), "impl_aten", None)
@@ -172,7 +172,7 @@ def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _
 
 
 def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphModule:
-    """Traces the calls behind one call; the placeholders are its tensors, as `tensors_of` lists them."""
+    """Traces the calls of one call; the placeholders are its tensors, as `tensors_of` lists them."""
     with mode:
         fakes = [torch.empty(_shape_of(v), dtype=_dtype_of(v)) for v in tensors_of(values)]
     by_name = [argument.kwarg_only for argument in overload._schema.arguments]
@@ -427,7 +427,7 @@ def _fractional_max_pool(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the maximum of each window and its flat position; `samples` place the starts of the windows.
 
-    The windows are those of torch (after Graham, "Fractional Max-Pooling", 2014). With alpha = (side - width)
+    The windows are torch's (after Graham, "Fractional Max-Pooling", 2014). With alpha = (side - width)
     / (windows - 1), window i of an axis starts at int((i + u) alpha) - int(u alpha), and the last window at
     side - width. For two axes, the last axis of the samples (batch, channels, axes) is in reverse order.
     """

@@ -3,7 +3,7 @@
 Whether ``reshape``, ``contiguous``, ``to``, ``flatten`` or ``einsum`` return their operand, a view of it or a
 copy depends on shapes, strides and options, and schemas do not say it of all operators (``unsafe_split``). So
 the overload is called on tensors with the traced shapes and dtypes and with the strides and the offset that
-eager computes. They are zeros on the CPU; very large ones, and those of recurrent layers, have no data
+eager computes. They are zeros on the CPU; very large ones, and tensors of recurrent layers, have no data
 (device ``meta``). Nor has any operand of a call in which one has no elements: kernels of torch may divide by
 its sizes, which ends the process.
 

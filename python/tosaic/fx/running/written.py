@@ -15,7 +15,7 @@ _BITS = {1: np.uint8, 2: np.int16}
 def tensor_of(array: np.ndarray[Any, Any]) -> torch.Tensor:
     """Returns a tensor with the memory of an array, which has to be writable.
 
-    Numpy's bfloat16 and float8 are those of ml_dtypes, with torch's names.
+    Numpy's bfloat16 and float8 come from ml_dtypes, with torch's names.
     """
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)

@@ -117,7 +117,7 @@ def _cropped(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
 
 
 def _circular(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
-    """Puts the end of each padded axis in front of it, and its beginning behind it."""
+    """Puts the end of each padded axis in front of it, and its beginning after it."""
     for axis, (before, after) in enumerate(pads):
         extent = x.shape[axis]
         ends = [(extent - before, extent), (0, extent), (0, after)]

@@ -19,7 +19,7 @@ _Write: TypeAlias = Callable[[Held, tuple[int, ...]], Held]
 
 @row("conv")
 def _conv(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """Pads that differ on both sides are a pad before, or a slice behind a transposed convolution."""
+    """Pads that differ on both sides are a pad before, or a slice after a transposed convolution."""
     a, (x, weight, bias) = node.attrs, operands
     before, after = list(a["pad_before"]), list(a["pad_after"])
     value = node.results[0]
@@ -152,7 +152,7 @@ def _max_pool(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 
 def _both(numbers: Sequence[int], height: int) -> list[int]:
-    """Returns the settings of an image for those of an image or of a signal."""
+    """Returns the settings of an image for the settings of an image or of a signal."""
     return [height] * (2 - len(numbers)) + list(numbers)
 
 

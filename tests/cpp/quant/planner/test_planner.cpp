@@ -229,7 +229,7 @@ TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
   }
 }
 
-// y = linear(x) -> norm -> linear -> y + .. -> norm: rounding y would take something from all sums behind it
+// y = linear(x) -> norm -> linear -> y + .. -> norm: rounding y would take something from all sums after it
 TEST_CASE("a contraction that starts a residual stream has 32 bits", "[planner]") {
   for (const bool wide : {true, false}) {
     Case c;
@@ -276,7 +276,7 @@ TEST_CASE("a result of whole numbers says so", "[planner]") {
   CHECK(rule("sum") == "activation");
 }
 
-// conv -> silu, beside linear -> silu, with and without an attention behind them
+// conv -> silu, next to linear -> silu, with and without an attention after them
 TEST_CASE("convolutions of programs with attention are not rounded before a function", "[planner]") {
   for (const bool attends : {true, false}) {
     Case c;

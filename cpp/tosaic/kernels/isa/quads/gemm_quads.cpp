@@ -6,8 +6,8 @@
 #if defined(__AMX_INT8__)
 #include "tosaic/kernels/isa/amx_tiles.h"
 #endif
-// Only avx2 has CappedQuads. The other instruction sets that have VPMADDUBSW have instructions for quads, too, or vectors
-// of 64 bytes.
+// Only avx2 has CappedQuads. The other instruction sets that have VPMADDUBSW have instructions for quads,
+// too, or vectors of 64 bytes.
 #if TOSAIC_VECTOR_BYTES == 32 && !defined(TOSAIC_ADD_QUADS)
 #define TOSAIC_CAPS_QUADS 1
 #include "tosaic/kernels/isa/capped_quads.h"
