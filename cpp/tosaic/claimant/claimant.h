@@ -1,9 +1,12 @@
 // claimant: who takes nodes of a program, as data.
 //
-//   a device with a target      The claimant's groups are lowered to its TOSA target. It takes a node that can be lowered
-//                               alone, if all operators of TOSA that the node becomes are within the limits of the device.
-//   a device without a target   The claimant takes a node if the canonical operator is within the limits of the device.
-//   a device without limits     The claimant takes every node that lowers; the host, which has no target, takes every node.
+//   a device with a target      The claimant's groups are lowered to its TOSA target. It takes a node that
+//                               can be lowered alone, if all operators of TOSA that the node becomes are
+//                               within the limits of the device.
+//   a device without a target   The claimant takes a node if the canonical operator is within the limits of
+//                               the device.
+//   a device without limits     The claimant takes every node that lowers; the host, which has no target,
+//                               takes every node.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +49,11 @@ struct Claimant {
   [[nodiscard]] bool lowers_to_tosa() const { return !target.empty(); }
 };
 
-// The claimant of a member of a device. Throws InvalidGraph if the device has no such member, or a target that does not
-// exist.
+// The claimant of a member of a device. Throws InvalidGraph if the device has no such member, or a target
+// that does not exist.
 [[nodiscard]] Claimant claimant_of(const std::shared_ptr<const Device>& device, std::string_view member);
-// The claimant of a name: a member of a device, or a TOSA target, which is a device without limits. Throws InvalidGraph,
-// which lists the known names, for another name. Upper and lower case are the same.
+// The claimant of a name: a member of a device, or a TOSA target, which is a device without limits. Throws
+// InvalidGraph, which lists the known names, for another name. Upper and lower case are the same.
 [[nodiscard]] Claimant claimant(std::string_view name,
                                 std::span<const std::shared_ptr<const Device>> devices = built_in_devices());
 // The needs under which one layout plan serves all of these claimants.

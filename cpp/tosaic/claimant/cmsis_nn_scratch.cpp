@@ -1,5 +1,6 @@
-// The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions *_get_buffer_size, and the
-// kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel a convolution gets.
+// The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions
+// *_get_buffer_size, and the kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel
+// a convolution gets.
 #include "tosaic/claimant/cmsis_nn_scratch.h"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ std::optional<Convolution> convolution_of(const Graph& graph, const Node& node) 
 
 // ---- 8 bits ----
 
-// Kernels for vectors gather the windows of four results, and the others those of two, as 16-bit integers.
+// Kernels for vectors gather the windows of four results, and the others of two, as 16-bit integers.
 std::int64_t gathered_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const std::int64_t window = conv.kernel_area() * conv.in_channels;
   return kernels == CmsisNnKernels::kMve ? 4 * rounded_up(window, 16) : 2 * 2 * rounded_up(window, 4);
@@ -142,8 +143,8 @@ std::int64_t conv_bytes(const Graph& graph, const Node& node, bool wide, CmsisNn
   return depthwise && conv->batch == 1 ? depthwise_bytes(*conv, kernels) : dense_bytes(*conv, kernels);
 }
 
-// Products of int8 matrices correct for the zero point of the input by the sums of the weights: one for each column of the
-// result.
+// Products of int8 matrices correct for the zero point of the input by the sums of the weights: one for each
+// column of the result.
 std::int64_t weight_sum_bytes(const Graph& graph, const Node& node, bool wide, CmsisNnKernels kernels) {
   const Shape& out = graph.type(graph.result(node)).shape;
   return wide || out.empty() || kernels != CmsisNnKernels::kMve ? 0 : out.back() * kSumBytes;

@@ -17,8 +17,8 @@ enum class CmsisNnKernels : std::uint8_t {
   kMve,    // Cortex-M55 and Cortex-M85
 };
 
-// The bytes of the buffers of the kernel that computes a node of a graph at stage quantized. They are 0 if the kernel needs
-// none, and if CMSIS-NN has no kernel for the node.
+// The bytes of the buffers of the kernel that computes a node of a graph at stage quantized. They are 0 if
+// the kernel needs none, and if CMSIS-NN has no kernel for the node.
 [[nodiscard]] std::int64_t scratch_bytes(const Graph& graph, const Node& node, CmsisNnKernels kernels);
 
 }  // namespace tosaic::claimant

@@ -6,9 +6,9 @@
 //          .limits = {.operators = {{{Op::kTosaConv2d}, {DType::kI8}}},
 //                     .limits = {{{Op::kTosaConv2d}, Quantity::kStride, 1, 2}}}}
 //
-// Nothing else in the compiler knows a device by its name: claimant_of() makes a claimant of a record. The records of
-// tosaic's devices are in devices/. An operator that a record does not list is not taken, so an operator that is new in
-// TOSA is taken by no device until its record says so.
+// Nothing else in the compiler knows a device by its name: claimant_of() makes a claimant of a record. The
+// records of tosaic's devices are in devices/. An operator that a record does not list is not taken, so an
+// operator that is new in TOSA is taken by no device until its record says so.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,9 @@ struct Device {
   std::string name;             // the family
   std::vector<Member> members;  // at least one
   std::string target = {};      // the TOSA target for which groups are lowered; empty if they are not lowered
-  // The TOSA target in which the device's arithmetic is written, with `integers`; that of `target` if empty. Groups of a
-  // device without a target are lowered to it, too: not for the device, but to compute its integers.
+  // The TOSA target in which the device's arithmetic is written, with `integers`; that of `target` if empty.
+  // Groups of a device without a target are lowered to it, too: not for the device, but to compute its
+  // integers.
   std::string arithmetic = {};
   // About operators of TOSA if there is a target, and about canonical operators if not. Absent: no limits.
   std::optional<Limits> limits = {};

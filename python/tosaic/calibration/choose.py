@@ -60,7 +60,7 @@ def chosen_qparams(
     planned : PlannedProgram
     observed : Observations
     statistics : sequence of Histogram or ObservedRange
-        Those of all samples.
+        Statistics of all samples.
     known : dict, optional
         Qparams that were chosen for the same samples and weights, under another plan of the same graph. Those
         of this plan are added.

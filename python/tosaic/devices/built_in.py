@@ -1,4 +1,4 @@
-"""The devices of tosaic: the tables are those of the core (``tosaic/claimant/devices/``)."""
+"""The devices of tosaic, with the tables of the core (``tosaic/claimant/devices/``)."""
 
 from __future__ import annotations
 

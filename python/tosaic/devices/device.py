@@ -182,7 +182,7 @@ class Device:
         The devices: names of claimants. `name` alone by default.
     target : str
         The TOSA target for which groups are lowered. Empty: the device does not read TOSA, and operators are
-        those of tosaic.
+        tosaic's.
     arithmetic : str
         Without a target: the TOSA target in which the arithmetic is written. Empty: groups are not lowered.
     operators : sequence of Operators
@@ -274,7 +274,7 @@ class Device:
 
     @classmethod
     def of_core(cls, core: _core.Device, **more: Any) -> Device:
-        """Returns a device whose tables are those of a record of the core; `more` has the other fields."""
+        """Returns a device with the tables of a record of the core; `more` has the other fields."""
         fields = dict(core.fields)
         del fields["has_limits"]
         members = fields.pop("members")

@@ -1,4 +1,4 @@
-"""Which devices there are: those of tosaic, those that a program registered, and those of installed packages.
+"""Which devices there are: tosaic's, devices that a program registered, and devices of installed packages.
 
 A package names its devices as entry points of the group ``tosaic.devices``: each is a `Device`, or a sequence
 of them.
@@ -118,7 +118,7 @@ def device_of(kind: str) -> Device | None:
 
 
 def _in_order() -> Iterator[Device]:
-    """Yields the devices; packages are asked after those of tosaic."""
+    """Yields the devices; packages are asked after tosaic."""
     yield from built_in_devices()
     yield from _registered
     yield from _installed()
@@ -140,7 +140,7 @@ def core_claimant(kind: str) -> _core.Claimant:
 
 
 def claimant_names() -> tuple[str, ...]:
-    """Returns the names of claimants besides TOSA targets."""
+    """Returns the names of claimants other than TOSA targets."""
     return tuple(name for each in devices() for name in each.names)
 
 

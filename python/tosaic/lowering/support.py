@@ -57,7 +57,7 @@ class Sample:
     attributes : mapping
         Values of the attributes whose defaults have no meaning. ``"?"`` is replaced by the tested dtype.
     extensions : tuple of str
-        Extensions that a target needs besides a profile, such as ``fft``.
+        Extensions that a target needs in addition to a profile, such as ``fft``.
     regions : callable, optional
         Makes the regions for a dtype.
     results : tuple of int

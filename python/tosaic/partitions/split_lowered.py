@@ -60,12 +60,12 @@ class SplitLowered(Preparable):
 
     `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
-    results are those of the program before it was split. `prepare` takes models of groups by these names: a
-    model gets the arrays that enter the group. Other keys select nodes of the program, also inside of groups:
-    these nodes leave their groups for the host, where the models compute them, and the rest of the groups is
-    lowered as before. With ``on="reference"``, the TOSA reference model computes the
-    groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF
-    files on Vulkan, and tosaic computes the rest.
+    results are the results of the program before it was split. `prepare` takes models of groups by these
+    names: a model gets the arrays that enter the group. Other keys select nodes of the program, also inside
+    of groups: these nodes leave their groups for the host, where the models compute them, and the rest of the
+    groups is lowered as before. With ``on="reference"``, the TOSA reference model computes the groups, and
+    tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF files on
+    Vulkan, and tosaic computes the rest.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ __all__ = ["Calling"]
 
 
 class Calling:
-    """The calls of a program. `inputs` and `outputs` are those of the program.
+    """The calls of a program. `inputs` and `outputs` belong to the program.
 
     A subclass converts the arguments.
     """

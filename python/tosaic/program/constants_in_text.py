@@ -20,7 +20,7 @@ class InTextOrder:
 
     `find` is called with the key of a constant, as in `constants_in_text_order`, and the constant without its
     bytes. It returns the constant with its bytes, or None. The parser must ask for constants in the order of
-    the text, since this class counts those of equal name, dtype and shape.
+    the text, since this class counts constants of equal name, dtype and shape.
     """
 
     def __init__(self, find: Callable[[Key, _core.Constant], _core.Constant | None]) -> None:

@@ -33,7 +33,7 @@ class Call:
     nanoseconds : int
         The time of the run by the clock of its events.
     recording : tuple of int
-        Nanoseconds that recording took before and behind the call of the session.
+        Nanoseconds that recording took before and after the call of the session.
     events : numpy.ndarray
         As `ProfileRun.events`, with the keys of ``Session.profiled_steps``.
     inner : list of Call

@@ -73,7 +73,7 @@ class ArchiveWriter(NodeWriter):
             self.dtype, self.shape = self.types[0]
 
     def type_of(self, recorded: Any) -> tuple[int, Sequence[int]]:
-        """Returns dtype and shape of a recorded tensor; of a complex one, those of a part."""
+        """Returns dtype and shape of a recorded tensor; of a complex one, of a part."""
         dtype = recorded.dtype
         code = dtype.real if dtype.real >= 0 else code_of(recorded, f"a result of '{self.node.name}'")
         return code, self.shared.sizes.shape(recorded.shape)

@@ -72,7 +72,7 @@ class KernelWriter(CallWriter):
         super().__init__(builder)
         self._method = method
         self.diagnostics = diagnostics
-        # Each name that is taken, with the next number to try behind it.
+        # Each name that is taken, with the next number to try after it.
         self._names: dict[str, int] = {} if outer is None else outer._names
         self.node = ""
         self.target = ("", "")

@@ -127,7 +127,7 @@ class QuantizedProgram(Program):
             The float program. Default: the one that was quantized, if it was an exported program or a
             ``.pt2`` file, which torch reads now.
         symbolic : bool
-            Symbolic sizes of the float program remain. If False, all sizes are those of this program.
+            Symbolic sizes of the float program remain. If False, all sizes come from this program.
 
         Returns
         -------

@@ -153,7 +153,7 @@ def _stage(data: Any) -> Stage:
 
 
 def _recipes() -> dict[str, Callable[[], Recipe]]:
-    """Returns what makes each recipe, by name: those of TOSA, then those of devices."""
+    """Returns what makes each recipe, by name: recipes of TOSA, then of devices."""
     found = dict(_TOSA)
     for data in (data for device in devices() for data in device.recipes):
         found[data.name] = partial(_of_device, data)

@@ -43,7 +43,7 @@ class NestedGraphs:
         return list(self._with_nested(nodes, self.own_place, set()))
 
     def enter(self, node: Any) -> None:
-        """Sets the prefix of names, and the module that has the attributes, to those of a node."""
+        """Sets the prefix of names, and the module that has the attributes, as a node needs them."""
         self._writer.prefix, self._reader.owner = self.wrapped.places.get(node, self.own_place)
 
     def _with_nested(self, nodes: Sequence[Any], at: Place, modules: set[int]) -> Iterator[Any]:

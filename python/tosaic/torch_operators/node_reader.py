@@ -37,7 +37,7 @@ class NodeReader(Reader):
     Attributes
     ----------
     nodes : sequence
-        The nodes that are read: those of the graph, and those of the graphs of wrappers.
+        The nodes that are read: the nodes of the graph, and of the graphs of wrappers.
     foreign : ForeignCalls
     nested : NestedGraphs
     in_place : InPlaceCalls or None

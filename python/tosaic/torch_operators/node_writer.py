@@ -1,4 +1,4 @@
-"""Writes the nodes of calls that are nodes like those of ``torch.fx``, with a name, a target and ``meta``."""
+"""Writes the nodes of calls that are nodes like ``torch.fx``'s, with a name, a target and ``meta``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class NodeWriter(CallWriter):
 
     @abstractmethod
     def type_of(self, recorded: Any) -> tuple[int, Sequence[int]]:
-        """Returns dtype and shape of a recorded tensor; of a complex one, those of a part."""
+        """Returns dtype and shape of a recorded tensor; of a complex one, of a part."""
 
     @abstractmethod
     def lifted(self, elements: NDArray[Any]) -> Ref:

@@ -1,6 +1,6 @@
-// A texture sampler: images of i8 in Vulkan's SNORM format with grids of i8 or i16 from -1 to 1, or floats. The integers
-// have fixed quantization parameters, since the hardware computes with the numbers of the format. It takes
-// dequantize -> grid_sample -> quantize as one unit.
+// A texture sampler: images of i8 in Vulkan's SNORM format with grids of i8 or i16 from -1 to 1, or floats.
+// The integers have fixed quantization parameters, since the hardware computes with the numbers of the
+// format. It takes dequantize -> grid_sample -> quantize as one unit.
 #include "tosaic/claimant/devices/records.h"
 
 namespace tosaic::claimant {

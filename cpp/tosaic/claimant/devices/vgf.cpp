@@ -1,5 +1,5 @@
-// VGF: what Arm's model converter reads. It has all operators of TOSA 1.0 but those that a graph of the Vulkan extension for
-// tensors cannot contain: control flow and variables.
+// VGF: what Arm's model converter reads. It has all operators of TOSA 1.0 but those that a graph of the
+// Vulkan extension for tensors cannot contain: control flow and variables.
 #include "tosaic/claimant/devices/records.h"
 
 namespace tosaic::claimant {

@@ -1,7 +1,7 @@
 """The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: a class for each payload kind.
 
 ExecuTorch requires a class for each, and finds it by its name among the subclasses of `BackendDetails`. The
-names are those of `tosaic.devices.Payload`.
+names are as in `tosaic.devices.Payload`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def kept_whole(program: Any, groups: DelegateGroups) -> Whole:
     program : torch.export.ExportedProgram
         In ATen dialect.
     groups : DelegateGroups
-        Those of the program.
+        The groups of the program.
     """
     inside = {node for nodes in groups.groups.values() for node in nodes}
     may = decomposed_operators()

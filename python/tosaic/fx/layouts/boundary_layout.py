@@ -77,7 +77,7 @@ class BoundaryLayout:
             self._copy.moved.add(node)
 
     def convert_input(self, node: Node) -> None:
-        """Adds a conversion behind an input that stays as traced."""
+        """Adds a conversion after an input that stays as traced."""
         at = self._copy.read.inputs.get(node.name)
         if at is None or at not in self._boundaries.is_converted["inputs"]:
             return

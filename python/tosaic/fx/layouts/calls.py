@@ -146,7 +146,7 @@ class CallLayout:
         """True for a quantize call, and for elementwise calls between an operator and its quantize call.
 
         They take the order that the operator makes: a conversion in front of them would come between operator
-        and quantize call. It follows behind the quantize call, where a reader needs another order.
+        and quantize call. It follows after the quantize call, where a reader needs another order.
         """
         first = node.all_input_nodes[:1]
         if node in self._copy.constant or not first or is_dequantize(first[0]) or not can_compute(node):

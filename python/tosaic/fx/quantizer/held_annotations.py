@@ -54,7 +54,7 @@ def restored_on_error(model: GraphModule) -> Iterator[None]:
     """Restores the metadata and annotations of all nodes if the ``with`` block raises an error.
 
     Without this, an inner quantizer's annotations would stay on the graph after a rule failed. The next
-    attempt would take them for those of another quantizer.
+    attempt would take them for annotations of another quantizer.
     """
     metas = {node: dict(node.meta) for node in model.graph.nodes}
     notes = {node: dict(node.meta["custom"]) for node in metas if isinstance(node.meta.get("custom"), dict)}

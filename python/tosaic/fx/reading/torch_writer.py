@@ -115,7 +115,7 @@ class TorchWriter(NodeWriter):
             self.dtype, self.shape = self.types[0]
 
     def type_of(self, recorded: Any) -> tuple[int, Sequence[int]]:
-        """Returns dtype and shape of a recorded tensor; of a complex one, those of a part."""
+        """Returns dtype and shape of a recorded tensor; of a complex one, of a part."""
         real = REAL_OF.get(recorded.dtype, recorded.dtype)
         return dtype_code(real, f"a result of '{self.node.name}'"), self._shape_of(recorded.shape)
 
