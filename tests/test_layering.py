@@ -535,7 +535,7 @@ UPWARD = {
 # Modules that import what a table of theirs names, or what a user or a file names. The names in the tables
 # are counted as imports.
 MAY_COMPUTE_IMPORTS = {
-    "tosaic",
+    "tosaic.base.public_names",
     "tosaic.cli.named",
     "tosaic.fx.files.libraries",
     "tosaic.recipes.written",
@@ -559,7 +559,8 @@ def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
 
     The kind is "load" for an import that runs with the module, "type" for one that never runs, else
     "deferred". A string that is the whole name of a module counts as an import of it, since the name may be
-    in a table from which modules are imported.
+    in a table from which modules are imported. What the stub of a package imports, the package does when it
+    is asked for a name.
     """
     modules = python_modules(root)
     files = {name for name, path in modules.items() if path.name != "__init__.py"}
@@ -576,6 +577,12 @@ def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
             named = node.value if isinstance(node, ast.Constant) else None
             if isinstance(named, str) and named in files and named != name:
                 yield name, named, node.lineno, "deferred"
+        stub = path.with_suffix(".pyi")
+        if path.name == "__init__.py" and stub.exists():
+            for line, target, _ in python_imports(ast.parse(stub.read_text()), package):
+                module = target if target in modules else target.rpartition(".")[0]
+                if module in modules and module != name:
+                    yield name, module, line, "deferred"
 
 
 def computed_imports(root: Path) -> list[str]:
@@ -704,6 +711,10 @@ def test_names_of_imported_modules_are_written_where_they_are_counted() -> None:
         ),
         ({"base/a.py": "SERVICES = {'b': ('tosaic.api.b', 'B')}"}, "base may not import tosaic.api.b"),
         ({"api/b.py": "from tosaic import lower"}, "tosaic.api.b:1: import what is needed from its module"),
+        (
+            {"base/__init__.py": "", "base/__init__.pyi": "from tosaic.api.b import B as B"},
+            "tosaic.base:1: base may not import tosaic.api.b (deferred)",
+        ),
         ({"odd/c.py": "from tosaic.base.a import A"}, "folder 'odd' has no rank"),
         ({"verbs.py": "", "cli/c.py": "from tosaic.verbs import V"}, "cli may not import tosaic.verbs"),
     ],
