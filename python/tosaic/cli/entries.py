@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from tosaic.base.file_kinds import PTE
 from tosaic.base.threads import MOST_THREADS
 
 __all__ = [
@@ -78,7 +78,7 @@ def with_sources(given: Sequence[tuple[str, str]], *files: str) -> tuple[Any, ..
         if delegate in sources:
             raise refused_option("--source", f"'{delegate}' is given twice", "one file for each delegate")
         sources[delegate] = source
-    found = [file for file in files if Path(file).suffix == ".pte"]
+    found = [file for file in files if PTE.holds(file)]
     if len(found) != 1:
         hint = "In Python, load_pte(path, sources=...) gives each file its own" if found else ""
         what = (

@@ -11,6 +11,7 @@ from tosaic.cli.entries import refused_option
 from tosaic.cli.output import say
 
 if TYPE_CHECKING:
+    from tosaic.base.file_kinds import FileKind
     from tosaic.profiling.lowering import LoweringProfile
     from tosaic.profiling.profile import Profile
     from tosaic.report.document import Report
@@ -53,7 +54,7 @@ def check_profile(args: argparse.Namespace, out: str) -> None:
     check_place(args.profile)
 
 
-def output_path(args: argparse.Namespace, suffix: str) -> str:
+def output_path(args: argparse.Namespace, kind: FileKind) -> str:
     """Returns the path of the file to write. It is checked before the work that takes time.
 
     Raises
@@ -67,7 +68,7 @@ def output_path(args: argparse.Namespace, suffix: str) -> str:
     from tosaic.base.writing import check_place
 
     file_path("open", args.file)  # a folder has no suffix to replace
-    out = args.output or str(Path(args.file).with_suffix(suffix))
+    out = args.output or str(Path(args.file).with_suffix(kind.suffix))
     if not args.output and Path(out) == Path(args.file):
         raise refused_option("--output", "the file to write is the one to read", "the name of another file")
     check_place(out)

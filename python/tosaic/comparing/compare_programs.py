@@ -21,6 +21,7 @@ from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.dtypes import is_float, is_float_array, type_text
 from tosaic.base.exported import is_exported_program
+from tosaic.base.file_kinds import PT2
 from tosaic.calibration.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.calibration.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.calibration.streams import single_samples
@@ -76,7 +77,7 @@ class _Side:
         trust: bool,
     ) -> None:
         self.name = _name_of(source)
-        if isinstance(source, str | Path) and Path(source).suffix == ".pt2":
+        if isinstance(source, str | Path) and PT2.holds(source):
             source = load_exported(source, trust=trust)
         self.exported = source if is_exported_program(source) else None
         self.runnable: Program | Lowered = (

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.base.file_kinds import PTE
 from tosaic.base.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 from tosaic.exporting.scenario import write_scenario
 from tosaic.lowering.lowered import Lowered
@@ -65,12 +66,12 @@ def _write(result: ExportResult, folder: Path) -> None:
         write_arrays(groups / f"{name}.inputs.npz", arrays)
     if _has_pte(result):
         try:
-            save_pte(lowered, folder / f"{result.name}.pte", payloads=payloads, sidecar=True)
+            save_pte(lowered, folder / f"{result.name}{PTE.suffix}", payloads=payloads, sidecar=True)
         except _core.UnsupportedOp as error:  # a node of the host has no kernel
             result.notes = tuple(dict.fromkeys([*result.notes, f"there is no .pte file: {error}"]))
     write_text(folder / "io.json", result.io.to_json() + "\n")
     if result.samples:
-        file = folder / f"{result.name}.pte"
+        file = folder / f"{result.name}{PTE.suffix}"
         write_scenario(result, folder / "scenario", program=file.name if file.exists() else None)
     programs = make_folder(folder / "programs")
     result.program.save(programs / "float.tosaic")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostic, Diagnostics
+from tosaic.base.file_kinds import PTE
 from tosaic.base.options import checked, refusal
 from tosaic.base.threads import batch_threads
 from tosaic.ports.ports import (
@@ -18,7 +19,7 @@ from tosaic.ports.ports import (
     with_known_qparams,
 )
 from tosaic.program.overrides import Overrides
-from tosaic.program.prepared import Preparable, is_pte, save_pte
+from tosaic.program.prepared import Preparable, save_pte
 from tosaic.program.program import Program
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ class Lowered(Preparable):
         """
         from tosaic.lowering.sidecar import save_with_sidecar, save_without_sidecar
 
-        if is_pte(path):
+        if PTE.holds(path):
             return save_pte(self, path, sidecar=sidecar)
         start = time.perf_counter()
         file = self._file_with(locations)

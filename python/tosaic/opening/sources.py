@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.exported import is_exported_program
 from tosaic.base.extras import naming_extras
+from tosaic.base.file_kinds import PT2, PTE, TOSA, FileKind
 from tosaic.base.options import checked, file_name, file_path, is_mapping
 from tosaic.base.reading import read_bytes
 from tosaic.base.visible import visible
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "READERS",
+    "OpenOptions",
+    "Reader",
     "foreign_targets",
     "from_exported",
     "from_graph",
@@ -37,6 +43,15 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """The options of `open_program`. A reader ignores those that mean nothing for its kind of file."""
+
+    bind: Any = None
+    operators: Sequence[ForeignOp] = ()
+    trust: bool = False
 
 
 @checked
@@ -209,7 +224,7 @@ def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> No
 
 def _takes_sizes(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
-        return Path(source).suffix == ".pt2"
+        return any(kind.has_symbols and kind.holds(source) for kind in READERS)
     return not isinstance(source, HasProgram | _core.Graph)
 
 
@@ -264,32 +279,30 @@ def open_program(
 def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp], trust: bool) -> Program:
     start = time.perf_counter()
     file = file_path("open", path)
-    if file.suffix == ".pt2":
-        program = _open_pt2(file, bind, operators, trust)
-    else:
-        program = _read(file)
-        if operators:
-            program = program.with_operators(operators)
+    read = next((reader for kind, reader in READERS.items() if kind.holds(file)), _read_other)
+    program = read(file, OpenOptions(bind, operators, trust))
     program.import_seconds = time.perf_counter() - start
     return program
 
 
-def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp], trust: bool) -> Program:
+def _read_pt2(file: Path, options: OpenOptions) -> Program:
     """Reads a ``.pt2`` file by our own reader, or with torch if the file needs it and torch is installed."""
     from tosaic.pt2.program import read_pt2
 
-    described = operators_by_target("open", operators)
+    described = operators_by_target("open", options.operators)
     try:
-        return _program_of_import(read_pt2(file, bind=bind, operators=described), described)
+        return _program_of_import(read_pt2(file, bind=options.bind, operators=described), described)
     except _core.UnsupportedOp as error:
         if error.parts["where"] != "pt2":
             raise
         beyond = error
     try:
-        exported = load_exported(file, trust=trust)
+        exported = load_exported(file, trust=options.trust)
     except ImportError:
         raise beyond from None
-    return _program_of_import(_imported(exported, bind, "forward", described), described, _by_torch(beyond))
+    return _program_of_import(
+        _imported(exported, options.bind, "forward", described), described, _by_torch(beyond)
+    )
 
 
 def _by_torch(beyond: Any) -> Diagnostic:
@@ -303,17 +316,28 @@ def _by_torch(beyond: Any) -> Diagnostic:
     return Diagnostic("torch-loader", text, parts["node"])
 
 
-def _read(file: Path) -> Program:
+def _read_tosa(file: Path, options: OpenOptions) -> Program:
     from tosaic.lowering.tosa_file import load_tosa
-    from tosaic.program.archive import is_archive, load
+
+    return _described(load_tosa(file), options)
+
+
+def _read_pte(file: Path, options: OpenOptions) -> Program:
     from tosaic.pte.file import load_pte
 
-    if file.suffix == ".tosa":
-        return load_tosa(file)
-    if file.suffix == ".pte":
-        return load_pte(file).program
+    return _described(load_pte(file).program, options)
+
+
+def _described(program: Program, options: OpenOptions) -> Program:
+    return program.with_operators(options.operators) if options.operators else program
+
+
+def _read_other(file: Path, options: OpenOptions) -> Program:
+    """Reads an archive, or graph text."""
+    from tosaic.program.archive import is_archive, load
+
     if is_archive(file):
-        return load(file)
+        return _described(load(file), options)
     data = read_bytes("open", file)
     try:
         text = data.decode("utf-8")
@@ -325,7 +349,14 @@ def _read(file: Path) -> Program:
             expected="a .pt2, .tosa or .pte file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error
-    return Program(_core.Graph.parse(text))
+    return _described(Program(_core.Graph.parse(text)), options)
+
+
+Reader = Callable[[Path, OpenOptions], Program]
+"""Reads a program from a file."""
+
+READERS: dict[FileKind, Reader] = {PT2: _read_pt2, TOSA: _read_tosa, PTE: _read_pte}
+"""What reads each kind of file."""
 
 
 @checked

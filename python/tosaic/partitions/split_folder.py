@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.base.file_kinds import ARCHIVE, TOSA
 from tosaic.base.json_fields import Fields, read_json
 from tosaic.base.options import checked
 from tosaic.base.reading import read_bytes
@@ -84,7 +85,7 @@ def _write_groups(
     entries: list[dict[str, Any]] = []
     for group, part in zip(groups, parts, strict=True):
         claimant = claimants[group.claimant]
-        tosa, program = folder / f"{group.name}.tosa", folder / f"{group.name}.tosaic"
+        tosa, program = folder / f"{group.name}{TOSA.suffix}", folder / f"{group.name}{ARCHIVE.suffix}"
         if isinstance(part, Lowered):
             part.save(tosa, sidecar=True)
             files += [tosa, sidecar_path(tosa)]

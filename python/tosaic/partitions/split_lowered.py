@@ -13,6 +13,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
+from tosaic.base.file_kinds import PTE
 from tosaic.base.options import checked
 from tosaic.base.threads import batch_threads
 from tosaic.base.verbs import Verb
@@ -26,7 +27,7 @@ from tosaic.partitions.split_folder import save_folder
 from tosaic.program.models import Models
 from tosaic.program.overrides import Overrides
 from tosaic.program.part_call import PartCall
-from tosaic.program.prepared import Preparable, is_pte, save_pte
+from tosaic.program.prepared import Preparable, save_pte
 from tosaic.program.program import Program
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class SplitLowered(Preparable):
         UnsupportedOp
             A ``.pte`` file cannot have something of the program; the message has all reasons.
         """
-        if is_pte(path):
+        if PTE.holds(path):
             save_pte(self, path)
             return (Path(path),)
         host = Program(self._graph, self._signature)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic import _core
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile
     from tosaic.program.recording import Call
 
-__all__ = ["Preparable", "Prepared", "is_pte", "save_pte"]
+__all__ = ["Preparable", "Prepared", "save_pte"]
 
 _MOST_SHOWN = 3
 _R = TypeVar("_R")
@@ -470,11 +469,6 @@ class Preparable(Runnable):
 
         engine = engine_named("prepare", on)
         return self, Models(models if engine is None else engine.model_of_graph(self.graph, models))
-
-
-def is_pte(path: str | os.PathLike[str]) -> bool:
-    """True for the path of a ``.pte`` file."""
-    return Path(path).suffix == ".pte"
 
 
 @Verb

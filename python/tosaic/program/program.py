@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tosaic import _core
+from tosaic.base.file_kinds import TOSA
 from tosaic.base.options import checked, file_name
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import ForeignOp, operators_by_target, require_own_names
@@ -190,7 +190,7 @@ class Program(Preparable):
         """
         from tosaic.program.archive_writer import save
 
-        if Path(path).suffix == ".tosa":
+        if TOSA.holds(path):
             raise _core.make_error(
                 _core.InvalidGraph,
                 where="save",

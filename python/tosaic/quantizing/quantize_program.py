@@ -11,6 +11,7 @@ from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.base.exported import is_exported_program
+from tosaic.base.file_kinds import PT2
 from tosaic.base.options import checked, refusal
 from tosaic.base.progress import with_progress
 from tosaic.calibration.accuracy import Tool, tools_of
@@ -150,7 +151,7 @@ def exported_of(program: Any) -> Any:
 
         return with_explicit_dtypes(program)
     is_path = isinstance(program, str) or hasattr(program, "__fspath__")
-    return program if is_path and str(program).endswith(".pt2") else None
+    return program if is_path and PT2.holds(program) else None
 
 
 def _with_attention_parts(exported: Any, trust: bool) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tosaic.base.file_kinds import PT2
 from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.named import python_object, recipe_of
@@ -120,7 +121,7 @@ def _model(name: str, trust: bool) -> tuple[Any, Any]:
     if ":" not in name or Path(name).exists():
         from tosaic.opening.sources import open_program
 
-        is_file_of_torch = Path(name).suffix == ".pt2"
+        is_file_of_torch = PT2.holds(name)
         return (name if is_file_of_torch else open_program(name, trust=trust)), None
     function = python_object("MODEL", name)
     made = function() if callable(function) and not hasattr(function, "parameters") else function

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from tosaic.base.defaults import TARGET
+from tosaic.base.file_kinds import PTE
 from tosaic.cli.entries import bindings, with_sources
 from tosaic.cli.errors import OK
 from tosaic.cli.options import add_bind, add_csv, add_source
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from tosaic.report.memory import describe_pte_memory
 
     (source,) = with_sources(args.source, args.file)
-    if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout):
+    if PTE.holds(args.file) and not (args.dot or args.quantization or args.layout):
         file = source if isinstance(source, PteFile) else load_pte(args.file)
         # what the file says, also if its program does not run here
         report = describe_pte_memory(file) if args.memory else file.report()

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tosaic.base.defaults import INTEGER_TARGET, TARGET
+from tosaic.base.file_kinds import TOSA
 from tosaic.cli.calibration import default_target, quantized_file, refuse_calibration_options
 from tosaic.cli.entries import bindings, io_sides, orders
 from tosaic.cli.errors import OK
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from tosaic.api.calls import lower, open_program
     from tosaic.report.quantized import with_calibration
 
-    out = output_path(args, ".tosa")
+    out = output_path(args, TOSA)
     check_profile(args, out)
     program: Any = args.file
     bind = bindings(args.bind)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
+from tosaic.base.file_kinds import ARCHIVE, TOSA
 from tosaic.cli.calibration import quantized_file
 from tosaic.cli.entries import refused_option
 from tosaic.cli.errors import OK
@@ -33,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs ``tosaic quantize``; returns the exit code."""
     from tosaic.report.quantized import describe_quantized
 
-    out = output_path(args, ".tosaic")
-    if Path(out).suffix == ".tosa":
+    out = output_path(args, ARCHIVE)
+    if TOSA.holds(out):
         expected = "another suffix, such as .tosaic; lower --calibrate writes .tosa files"
         raise refused_option("--output", "a quantized program is saved as an archive", expected)
     program, seconds = quantized_file(args, args.samples)

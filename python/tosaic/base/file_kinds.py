@@ -1,0 +1,39 @@
+"""Kinds of files that hold programs, told apart by their suffix.
+
+`tosaic.opening.sources.READERS` says what reads each kind. Graph text and archives have any other suffix:
+their first bytes tell them apart.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ARCHIVE", "PT2", "PTE", "TOSA", "FileKind"]
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """Files of one suffix.
+
+    Attributes
+    ----------
+    suffix : str
+        With its dot.
+    has_symbols : bool
+        Dimensions of a program in such a file may be symbolic: `bind` gives them sizes.
+    """
+
+    suffix: str
+    has_symbols: bool = False
+
+    def holds(self, path: str | os.PathLike[str]) -> bool:
+        """True for the path of such a file."""
+        return Path(path).suffix == self.suffix
+
+
+PT2 = FileKind(".pt2", has_symbols=True)
+TOSA = FileKind(".tosa")
+PTE = FileKind(".pte")
+ARCHIVE = FileKind(".tosaic")
