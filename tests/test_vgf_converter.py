@@ -14,10 +14,11 @@ import pytest
 import tosaic
 from models.zoo import build
 from tosaic import _core
+from tosaic.base.target import Target
 from tosaic.lowering.support import canonical_cells, one_op_graph, sample_of
 
 OPS = {op.name: op for op in _core.ops() if not op.is_tosa}
-EXTENSIONS = {"bf16": "+bf16"}
+EXTENSIONS = {"bf16": ("bf16",)}
 CONTROL_FLOW = ("cond", "while_loop")
 STEP = 7  # one file in 7 is tested; not a multiple of the number of dtypes
 FILES = [
@@ -60,7 +61,8 @@ def convert_one(name: str, dtype: str, folder: Path) -> str:
     """Converts a file of one operator, as `convert` does."""
     sample = sample_of(OPS[name])
     graph = one_op_graph(OPS[name], dtype, sample)
-    lowered = _core.lower(graph, pipeline=f"TOSA-1.0+FP{EXTENSIONS.get(dtype, '')}{sample.extensions}")
+    target = Target(("FP",), (*EXTENSIONS.get(dtype, ()), *sample.extensions))
+    lowered = _core.lower(graph, pipeline=str(target))
     return convert(_core.serialize(lowered.tosa), folder)
 
 
