@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,7 @@ def test_a_device_of_no_package_is_no_claimant() -> None:
         ({"limits": [Limit(["tosa.add"], "strid")]}, "unknown quantity.*Did you mean 'stride'"),
         ({"limits": [Limit(["tosa.add"], "stride", when="odd")]}, "unknown condition"),
         ({"target": "TOSA-1.0"}, "the target has no profile"),
+        ({"limits": [Limit(["tosa.matmul"], "stride")]}, "a limit of 'tosa.matmul' never applies"),
         ({"semantics": "mine"}, "unknown integer semantics"),
         ({"kernels": {NPU: "fast"}}, "unknown kernels"),
     ],
@@ -154,6 +156,20 @@ def test_a_record_that_cannot_be_read_is_refused(changes: dict[str, Any], messag
     register(replace(DEVICE, name="other", members=["other"]))
     with pytest.raises(tosaic.InvalidGraph, match=message):
         register(replace(DEVICE, **changes))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Operators("tosa.conv2d"), r"\[Operators\] unknown value of 'names'.*a list of texts"),
+        (lambda: Operators(["tosa.conv2d"], input="i8"), r"'input'.*expected a list of texts, got 'i8'"),
+        (lambda: Operators(["tosa.conv2d"], result=[8]), "'result'"),
+        (lambda: Limit("tosa.conv2d", "stride"), r"\[Limit\] unknown value of 'names'"),
+    ],
+)
+def test_a_text_in_place_of_a_list_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        make()
 
 
 def test_what_is_no_device_is_refused() -> None:
@@ -192,3 +208,19 @@ def test_a_tool_that_refuses_a_group_is_reported(tmp_path: Path) -> None:
     split = tosaic.lower(program, unsupported="split", claimants=["mine"])
     with pytest.raises(tosaic.UnsupportedOp, match="too deep"):
         split.save(tmp_path / "mine.pte")
+
+
+def test_a_tool_that_is_not_installed_is_named(npu: Device, tmp_path: Path) -> None:
+    """The error of the system was taken for one of the file that was being written."""
+
+    def absent(tosa: bytes, flags: Any) -> bytes:
+        return subprocess.run(["no-such-compiler"], input=tosa, capture_output=True, check=True).stdout
+
+    payload = Payload("absent", absent, runtime="AbsentBackend", backend="TosaicAbsentBackend")
+    register(replace(DEVICE, name="absent", members=(), payload=payload, recipes=()))
+    model, inputs = network()
+    with pytest.raises(tosaic.UnsupportedOp, match=r"tool of .* payloads cannot be run.*no-such-compiler"):
+        tosaic.export_model(
+            model, inputs, recipe="tiny-npu", claimants=["absent"], samples=[inputs], folder=tmp_path / "out"
+        )
+    assert not (tmp_path / "out").exists()

@@ -21,6 +21,16 @@ Sizes: TypeAlias = Sequence[int | None]
 """The bytes of each tensor; None where a payload does not say them."""
 
 
+def _require_texts(where: str, **fields: Any) -> None:
+    """Refuses a single text, or anything else, in place of a sequence of texts."""
+    for option, value in fields.items():
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_sequence or not all(isinstance(each, str) for each in value):
+            from tosaic.base.options import refusal
+
+            raise refusal(where, option, "a list of texts", value)
+
+
 @dataclass(frozen=True)
 class Operators:
     """Operators that a device has, with the dtypes that they take.
@@ -39,6 +49,11 @@ class Operators:
     input: Sequence[str] = ()
     second: Sequence[str] = ()
     result: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _require_texts(
+            "Operators", names=self.names, input=self.input, second=self.second, result=self.result
+        )
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,9 @@ class Limit:
     most: int | None = None
     when: str = "always"
     unit: int = 1
+
+    def __post_init__(self) -> None:
+        _require_texts("Limit", names=self.names)
 
 
 @dataclass(frozen=True)

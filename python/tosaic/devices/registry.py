@@ -50,8 +50,9 @@ def register(device: Device) -> Device:
     Raises
     ------
     InvalidGraph
-        It is no device, an operator, quantity, dtype or target of its tables does not exist, or a device, a
-        member, a recipe or a payload of this name exists already.
+        It is no device; an operator, quantity, dtype or target of its tables does not exist; a limit is of
+        an operator that it does not have; or a device, a member, a recipe or a payload of this name exists
+        already.
 
     Examples
     --------
@@ -73,6 +74,15 @@ def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
     if not isinstance(device, Device):
         raise refusal(where, "device", "a tosaic.devices.Device", shown(device))
     _ = device.core
+    has = {name for each in device.operators for name in each.names}
+    for name in sorted({name for limit in device.limits for name in limit.names} - has):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what=f"a limit of '{name}' never applies",
+            expected="limits of operators that the device has",
+            got=f"device '{device.name}' without '{name}'",
+        )
     for kind, names, taken in (
         ("device", {device.name}, {each.name for each in known}),
         ("claimant", set(device.names), {name for each in known for name in each.names}),

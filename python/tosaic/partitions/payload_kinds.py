@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from tosaic import _core
 from tosaic.base.options import refusal
 from tosaic.devices.device import Payload
 from tosaic.devices.registry import device_of, payload_of, payloads
@@ -23,6 +24,7 @@ __all__ = [
     "SPEC_FORMAT",
     "SPEC_OWN",
     "SPEC_TARGET",
+    "compiled",
     "flags_of",
     "is_kernels",
     "kind_of",
@@ -67,6 +69,26 @@ def require_tool(payload: Payload) -> None:
     """Raises ImportError if the tool that compiles a payload is not installed."""
     if payload.require_tool is not None:
         payload.require_tool()
+
+
+def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
+    """Compiles a ``.tosa`` file for a payload.
+
+    Raises
+    ------
+    UnsupportedOp
+        The tool refuses the file, or it cannot be run.
+    """
+    try:
+        return payload.compile(data, flags)
+    except OSError as error:  # not of the file that is being written
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="compile",
+            what=f"the tool of {payload.shown} payloads cannot be run",
+            expected="an installed tool",
+            got=str(error),
+        ) from error
 
 
 def is_kernels(claimant: Claimant) -> bool:

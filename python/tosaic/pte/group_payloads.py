@@ -14,6 +14,7 @@ from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.payload_kinds import (
     SPEC_FORMAT,
     SPEC_TARGET,
+    compiled,
     flags_of,
     is_kernels,
     kind_of,
@@ -108,7 +109,7 @@ class MethodPayloads:
         require_tool(payload)
         entries = spec_entries(payload, taker, payload.runtime, flags)
         encoded = tuple((key, value.encode()) for key, value in entries.items())
-        return PtePayload(payload.runtime, payload.compile(part.to_bytes(), flags), encoded)
+        return PtePayload(payload.runtime, compiled(payload, part.to_bytes(), flags), encoded)
 
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""
