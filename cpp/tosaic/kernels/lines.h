@@ -203,7 +203,7 @@ template <class T>
   const std::int64_t sets = cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>);
   const std::int64_t tile_rows = ceil_div(width, ceil_div(width, kernels.max_rows));
   if (sets * most_in_set < tile_rows) return false;
-  // Fewer rows take no less time: their sums wait for each other.
+  // A tile of fewer rows than this takes no less time: the sums wait for each other.
   const double few_rows = kernels.max_rows > 8 ? 5 : 4;
   // The time of so many rows, of whose products the loops of a tile compute this part.
   const auto time = [&](std::int64_t rows, double part) {

@@ -21,7 +21,8 @@ std::uint32_t find(std::vector<std::uint32_t>& parent, std::uint32_t i) {
   return i;
 }
 
-// Blocks of supported nodes, and pairs of nodes that are in different groups.
+// A state of the search: supported nodes that were joined into blocks, and pairs of nodes that are known to
+// be in different groups.
 class State {
  public:
   State(const Dag& dag, const std::vector<bool>& supported) : contraction_(dag), supported_(&supported) {}

@@ -93,11 +93,11 @@ template <GridPadding P>
   return axis.shift == 0 ? scaled : scaled + axis.shift;
 }
 
-// True where a whole position is outside of the image.
+// True where a position, which is a whole number, is outside of the image.
 [[gnu::always_inline]] inline Ints beside(Ints at, const GridAxis& axis) {
   return (at | (static_cast<std::int32_t>(axis.last) - at)) >> 31;  // the sign bit
 }
-// True where a whole position, without a sign, is a pixel.
+// True where a position, which is a whole number without a sign, is a pixel.
 [[gnu::always_inline]] inline Ints within(Ints at, const GridAxis& axis) {
   return (Ints)((Bits)at <= broadcast(static_cast<std::uint32_t>(axis.last)));
 }

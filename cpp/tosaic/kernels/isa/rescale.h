@@ -78,9 +78,8 @@ struct RescaleKernels {
   // the same array as `values`.
   void (*scale)(const RescaleTables<T>& tables, const T* values, std::int32_t* results,
                 std::int64_t count) = nullptr;
-  // If every value minus the zero point is in [low, high], does the same for limits of i16, and returns true.
-  // Else returns false, and the results have any value. Null if the instruction set has no instructions for
-  // it.
+  // scale() to results of i16: if every value minus the zero point is in [low, high], returns true. Else
+  // returns false, and the results have any value. Null if the instruction set cannot do this.
   bool (*scale_to_words)(const RescaleTables<T>& tables, T low, T high, const T* values,
                          std::int16_t* results, std::int64_t count) = nullptr;
   // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both

@@ -76,7 +76,7 @@ bool is_axis(std::int64_t axis, const ChannelPlace& place) {
   return axis == static_cast<std::int64_t>(place.axis);
 }
 
-// ---- rules: the place in the results of a node, if the operator keeps the channels apart ----
+// ---- rules: where the channels of an operand are in the results, if the operator keeps them apart ----
 
 struct Carry {
   const Graph& graph;
