@@ -104,6 +104,17 @@ def test_a_function_of_numbers_of_32_bits_is_exact(name: str, bits: str) -> None
         assert np.abs(got - expected).max() <= 1.01 * scale.scales[0]
 
 
+@pytest.mark.parametrize("bits", TARGETS)
+def test_a_function_with_a_kink_is_exact_up_to_the_end_of_its_range(bits: str) -> None:
+    """The last line of many ended at a knot outside of the range, which had the value at its end."""
+
+    def forward(_: nn.Module, x: torch.Tensor, m: torch.Tensor) -> Any:
+        y = torch.stack([x, x.flip(0)], -1).clamp(-3, 1.33).amax(-1)
+        return F.elu(torch.where(m, y * y * 0.3, y), alpha=0.7) * 1
+
+    check(Function(forward), bits, plain(4, 0, 2.0), [*plain(6, 7, 2.0), *plain(3, 8, 4.0)])
+
+
 def test_a_function_that_turns_between_all_samples_is_refused() -> None:
     def forward(_: nn.Module, x: torch.Tensor, m: torch.Tensor) -> Any:
         y = torch.sin(x)

@@ -277,31 +277,56 @@ std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, con
   return out;
 }
 
-// The node on lines between knots that are dense next to zero: an arc tangent of large numbers, for example.
-// Returns nothing if no number of knots brings the lines to within 2^-18 of the largest result.
+// A function at knots, some of which are outside of the domain. A line that ends at such a knot goes through
+// the function at the end of the domain. After `half` knots, those of the other sign follow.
+std::vector<std::int64_t> with_ends(const std::vector<std::int64_t>& knots, std::size_t half,
+                                    ValueRange domain, const auto& function) {
+  std::vector<std::int64_t> places;
+  for (const std::int64_t at : knots) places.push_back(std::clamp(at, domain.low, domain.high));
+  const std::vector<std::int64_t> found = function(places);
+  std::vector<std::int64_t> out = found;
+  constexpr double kMost = 0x1p30;
+  for (std::size_t i = 0; i < knots.size(); ++i)
+    for (const std::size_t n : {i - 1, i + 1}) {
+      const bool is_on_line = n < knots.size() && n / half == i / half;
+      if (places[i] == knots[i] || !is_on_line || places[n] == places[i]) continue;
+      const auto rise = static_cast<double>(found[i] - found[n]);
+      const auto ratio =
+          static_cast<double>(knots[i] - places[n]) / static_cast<double>(places[i] - places[n]);
+      const double number = static_cast<double>(found[n]) + rise * ratio;
+      out[i] = std::llround(std::clamp(number, -kMost, kMost));
+    }
+  return out;
+}
+
+// The node on lines between knots that are dense next to `center`: next to 0 an arc tangent of large numbers,
+// for example. Returns nothing if the lines are not within 2^-18 of the largest result.
 std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
-                                        const Samples& f, const Octaves& octaves) {
+                                        const Samples& f, const Octaves& octaves, std::int64_t center) {
   constexpr std::int64_t kTests = 4;  // parts of a line, between which it is compared with the function
-  const std::int64_t limit = x.magnitude();
   std::vector<std::int64_t> knots, tests, lines;
   std::vector<double> parts;
-  const std::size_t halves = x.range.low < 0 ? 2 : 1;
+  const std::size_t halves = f.domain.low < center ? 2 : 1;
   for (std::size_t half = 0; half < halves; ++half) {
     const std::int64_t sign = half == 0 ? 1 : -1;
     for (std::int64_t k = 0; k < octaves.count(); ++k) {
       const std::int64_t from = octaves.magnitude(k), to = octaves.magnitude(k + 1);
-      knots.push_back(std::clamp(sign * from, f.domain.low, f.domain.high));
-      if (k + 1 == octaves.count() || to > limit) continue;
-      for (std::int64_t t = 1; t < std::min(kTests, to - from); ++t) {
-        const std::int64_t at = from + (to - from) * t / kTests;
-        if (at == from || sign * at < f.domain.low || sign * at > f.domain.high) continue;
-        tests.push_back(sign * at);
+      knots.push_back(center + sign * from);
+      if (k + 1 == octaves.count()) continue;
+      std::vector<std::int64_t> at{std::abs(f.domain.low - center), std::abs(f.domain.high - center)};
+      for (std::int64_t t = 1; t < kTests; ++t) at.push_back(from + (to - from) * t / kTests);
+      for (const std::int64_t magnitude : at) {
+        const bool is_on_line = from < magnitude && magnitude < to;
+        if (!is_on_line || !f.domain.contains(center + sign * magnitude)) continue;
+        tests.push_back(center + sign * magnitude);
         lines.push_back(static_cast<std::int64_t>(knots.size()) - 1);
-        parts.push_back(static_cast<double>(at - from) / static_cast<double>(to - from));
+        parts.push_back(static_cast<double>(magnitude - from) / static_cast<double>(to - from));
       }
     }
   }
-  const std::vector<std::int64_t> at_knots = entries_at(ctx.node, variable, x, f, knots);
+  const std::vector<std::int64_t> at_knots =
+      with_ends(knots, static_cast<std::size_t>(octaves.count()), f.domain,
+                [&](const auto& places) { return entries_at(ctx.node, variable, x, f, places); });
   const std::vector<std::int64_t> at_tests = entries_at(ctx.node, variable, x, f, tests);
   std::int64_t size = 0;
   for (const std::int64_t y : at_knots) size = std::max(size, std::min(std::abs(y), f.most));
@@ -316,13 +341,16 @@ std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable
   IntegerMath m(ctx.build);
   const int fraction = octaves.fraction_bits();
   const std::int64_t steps = octaves.count() << fraction;
-  ValueId position = octaves.position(m, x.id);
+  const ValueId from_center = m.add(ctx.build.bounded(x.id, x.range, f.domain), -center);
+  ValueId position;
   if (halves == 2) {
-    const ValueId negative = ctx.build.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
-    const ValueId magnitude = m.with_sign(x.id, negative);
+    const ValueId negative = ctx.build.binary(Op::kTosaGreater, m.number(x.id, 0), from_center);
+    const ValueId magnitude = m.with_sign(from_center, negative);
     const ValueId half = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{},
                                                {negative, m.number(x.id, steps), m.number(x.id, 0)});
     position = m.add(octaves.position(m, magnitude), half);
+  } else {
+    position = octaves.position(m, from_center);
   }
   const auto [low, high] = std::minmax_element(at_knots.begin(), at_knots.end());
   ScaledInteger out{m.on_lines(position, fraction, at_knots), {f.unit}, 0, {*low - 1, *high + 1}};
@@ -336,13 +364,20 @@ std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable
   return out;
 }
 
+// Tries 0 as the center, and the end of a domain that ends inside of the range of x: there may be a pole next to
+// it.
 std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
                                         const Samples& f) {
-  if (x.minus_infinity || x.magnitude() > kInt32Values.high) return std::nullopt;
-  const int magnitude_bits = bits_to(x.magnitude() + 1);
+  constexpr std::int64_t kFar = std::int64_t{1} << 30;
+  if (x.minus_infinity || f.domain.low < -kFar || f.domain.high > kFar) return std::nullopt;
+  std::vector<std::int64_t> centers{0};
+  if (f.domain.low > x.range.low) centers.push_back(f.domain.low);
   for (int bits = 7; bits <= 10; ++bits)
-    if (auto made = on_octaves(ctx, variable, x, f, Octaves(bits, std::max(magnitude_bits, bits + 1))))
-      return made;
+    for (const std::int64_t center : centers) {
+      const std::int64_t reach = std::max(std::abs(f.domain.low - center), std::abs(f.domain.high - center));
+      const Octaves octaves(bits, std::max(bits_to(reach + 1), bits + 1));
+      if (auto made = on_octaves(ctx, variable, x, f, octaves, center)) return made;
+    }
   return std::nullopt;
 }
 
