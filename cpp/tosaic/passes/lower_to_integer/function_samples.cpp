@@ -364,8 +364,7 @@ std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable
   return out;
 }
 
-// Tries 0 as the center, and the end of a domain that ends inside of the range of x: there may be a pole next to
-// it.
+// The center is 0, or the end of a domain that ends inside of the range of x, where there may be a pole.
 std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
                                         const Samples& f) {
   constexpr std::int64_t kFar = std::int64_t{1} << 30;

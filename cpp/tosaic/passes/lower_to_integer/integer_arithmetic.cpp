@@ -460,9 +460,12 @@ RuleResult integer_mul(const RuleContext& ctx) {
     return unless_coarse(ctx, made, coarsest_unit(x, least, 0));
   }
   const ScaledInteger a = ctx.with_one_scale(0), b = ctx.with_one_scale(1);
-  const ScaledInteger made = product_for(ctx.build, a, b, ctx.node.qparams_behind_movement());
-  if (const double least = ctx.least_magnitude(1); least > 0) ctx.require_bits(0, a, made.scale(), least);
-  if (const double least = ctx.least_magnitude(0); least > 0) ctx.require_bits(1, b, made.scale(), least);
+  const std::optional<QParams> to = ctx.node.qparams_behind_movement();
+  const ScaledInteger made = product_for(ctx.build, a, b, to);
+  if (!to) {  // else it saturates
+    if (const double least = ctx.least_magnitude(1); least > 0) ctx.require_bits(0, a, made.scale(), least);
+    if (const double least = ctx.least_magnitude(0); least > 0) ctx.require_bits(1, b, made.scale(), least);
+  }
   return unless_coarse(ctx, made, coarsest_unit(a, b.scale(), static_cast<double>(b.magnitude())));
 }
 
