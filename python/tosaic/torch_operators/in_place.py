@@ -120,10 +120,12 @@ class InPlaceCalls:
 
     def refresh(self, node: Any, row: OperatorRow | None) -> None:
         """Gives the operands of a node the values that were written into their memory."""
+        mutated = self.aliases.mutated
+        if not mutated:
+            return
         item = node.args[1] if row is not None and row.getitem else None
         wrapped = self._nested.wrapped.results.get(node, self._nested.wrapped.operands.get(node))
         read = node.all_input_nodes if wrapped is None else nodes_in(wrapped)
-        mutated = self.aliases.mutated
         touched = [each for each in read if each in mutated]
         if touched:
             self._memory.refresh(touched, self.aliases.position(node), self, item)

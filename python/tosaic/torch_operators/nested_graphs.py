@@ -40,6 +40,9 @@ class NestedGraphs:
     def unwrapped(self, nodes: Sequence[Any]) -> list[Any]:
         """Returns the nodes, and before each wrapper the nodes of its graph."""
         self.wrapped, self.own_place = Wrapped(), Place(self._writer.prefix, self._reader.owner)
+        called = {node.target for node in nodes if node.op == "call_function"}
+        if not any(map(self._reader.is_higher_order, called)):
+            return list(nodes)
         return list(self._with_nested(nodes, self.own_place, set()))
 
     def enter(self, node: Any) -> None:
