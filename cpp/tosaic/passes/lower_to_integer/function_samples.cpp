@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
@@ -131,12 +132,12 @@ struct Samples {
   std::int64_t most = 0;     // results beyond saturate, in units of `unit`
 };
 
-// The node's result at each integer of x from `first` on.
+// The node's result at these integers of x.
 std::vector<double> at_integers(const NodeView& node, ValueId variable, const ScaledInteger& x,
-                                std::int64_t first, std::int64_t count) {
-  std::vector<float> points(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i)
-    points[static_cast<std::size_t>(i)] = static_cast<float>(static_cast<double>(first + i) * x.scale());
+                                const std::vector<std::int64_t>& integers) {
+  std::vector<float> points;
+  for (const std::int64_t q : integers)
+    points.push_back(static_cast<float>(static_cast<double>(q) * x.scale()));
   return evaluated_at(node, variable, points);
 }
 
@@ -194,7 +195,9 @@ Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger
       if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
   if (out.apart) return out;
   if (are_few) {
-    f = at_integers(node, variable, x, std::llround(out.over.low / x.scale()), std::llround(integers));
+    std::vector<std::int64_t> all(static_cast<std::size_t>(std::llround(integers)));
+    std::iota(all.begin(), all.end(), std::llround(out.over.low / x.scale()));
+    f = at_integers(node, variable, x, all);
     store();
     out.is_complete = true;
   } else if (is_wild(out.entries, counts)) {
@@ -267,12 +270,9 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
 // The node at these integers of x, in units of the samples.
 std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, const ScaledInteger& x,
                                      const Samples& f, const std::vector<std::int64_t>& integers) {
-  std::vector<float> points;
-  for (const std::int64_t q : integers)
-    points.push_back(static_cast<float>(static_cast<double>(q) * x.scale()));
   std::vector<std::int64_t> out;
   const auto far = static_cast<double>(std::max<std::int64_t>(f.most, 1)) * 2;
-  for (const double y : evaluated_at(node, variable, points))
+  for (const double y : at_integers(node, variable, x, integers))
     out.push_back(std::llround(std::clamp(y / f.unit, -far, far)));
   return out;
 }
@@ -340,18 +340,9 @@ std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable
   }
   IntegerMath m(ctx.build);
   const int fraction = octaves.fraction_bits();
-  const std::int64_t steps = octaves.count() << fraction;
   const ValueId from_center = m.add(ctx.build.bounded(x.id, x.range, f.domain), -center);
-  ValueId position;
-  if (halves == 2) {
-    const ValueId negative = ctx.build.binary(Op::kTosaGreater, m.number(x.id, 0), from_center);
-    const ValueId magnitude = m.with_sign(from_center, negative);
-    const ValueId half = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{},
-                                               {negative, m.number(x.id, steps), m.number(x.id, 0)});
-    position = m.add(octaves.position(m, magnitude), half);
-  } else {
-    position = octaves.position(m, from_center);
-  }
+  const ValueId position =
+      halves == 2 ? octaves.signed_position(ctx.build, from_center) : octaves.position(m, from_center);
   const auto [low, high] = std::minmax_element(at_knots.begin(), at_knots.end());
   ScaledInteger out{m.on_lines(position, fraction, at_knots), {f.unit}, 0, {*low - 1, *high + 1}};
   double steepest = 0;  // by unit of x

@@ -437,10 +437,15 @@ class FunctionsOfRows {
   std::optional<RuleResult> by_lines() {
     const std::optional<QParams> to = ctx_.node.eventual_qparams();
     if (dtype_ != DType::kI16 || !to || to->axis || byte_size(to->storage) > 2) return std::nullopt;
+    constexpr int kLeastBits = 5, kMostBits = 10;
+    const auto has_room = [&](const Octaves& octaves) {
+      return 2 * rows() * octaves.count() <= kMostEntries;
+    };
+    if (!has_room(Octaves(kLeastBits, 15))) return std::nullopt;
     const ValueRange curved = curved_part(*to);
-    for (int bits = 5; bits <= 10; ++bits) {
+    for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
       const Octaves octaves(bits, 15);
-      if (2 * rows() * octaves.count() > kMostEntries) return std::nullopt;
+      if (!has_room(octaves)) return std::nullopt;
       if (std::optional<RuleResult> made = by_lines(octaves, *to, curved)) return made;
     }
     return std::nullopt;
@@ -504,13 +509,7 @@ class FunctionsOfRows {
     const int fraction = octaves.fraction_bits();
     const ValueId x =
         ctx_.build.bounded(ctx_.build.cast(variable_.x.id, DType::kI32), variable_.x.range, curved);
-    const ValueId opposite = math.sub(0, x);
-    const ValueId size = ctx_.build.binary(Op::kTosaMaximum, x, opposite);
-    const ValueId is_negative = ctx_.build.binary(Op::kTosaGreater, math.number(x, 0), x);
-    const ValueId half =
-        ctx_.build.elementwise(Op::kTosaSelect, NoAttrs{},
-                               {is_negative, math.number(x, octaves.count() << fraction), math.number(x, 0)});
-    const ValueId within = math.add(octaves.position(math, size), half);
+    const ValueId within = octaves.signed_position(ctx_.build, x);
     const ValueId at = math.add(within, starts(2 * octaves.count() << fraction));
     const ValueId finer = math.on_lines(at, fraction, knots);
     if (ctx_.node.result_qparams() == nullptr) {

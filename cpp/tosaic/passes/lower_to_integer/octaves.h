@@ -46,6 +46,14 @@ class Octaves {
         math.right(math.left(rest, math.sub(most_shift_, shift)), most_shift_ - fraction_bits_);
     return math.add(math.left(knot, fraction_bits_), fraction);
   }
+  // Emits position() of the magnitude of x, in i32. The positions of negative numbers come after all others.
+  [[nodiscard]] ValueId signed_position(IntegerBuilder& build, ValueId x) const {
+    IntegerMath math(build);
+    const ValueId negative = build.binary(Op::kTosaGreater, math.number(x, 0), x);
+    const ValueId first = build.elementwise(
+        Op::kTosaSelect, NoAttrs{}, {negative, math.number(x, count() << fraction_bits_), math.number(x, 0)});
+    return math.add(position(math, math.with_sign(x, negative)), first);
+  }
 
  private:
   int bits_;
