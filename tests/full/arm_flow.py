@@ -2,7 +2,7 @@
 
     python tests/full/arm_flow.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-The samples of the calibration and of the measurement are those of tests/full/own_quantizer.py.
+It calibrates and measures on the same samples as tests/full/own_quantizer.py.
 docs/measured/arm_flow.md is written once all networks have results. Exit code 1 if a network violates what
 `violations` states.
 """

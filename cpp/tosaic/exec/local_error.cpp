@@ -153,8 +153,8 @@ int inner_units_of(Op op) {
   return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
 }
 
-// If the value has the numbers of a dequantize node, moved or bounded: the largest scale of that node.
-// Otherwise 0.
+// The largest scale of the dequantize node whose numbers the value has, moved or bounded. 0 if there is no
+// such node.
 double unit_behind(const Graph& graph, ValueId value) {
   static constexpr OpTable<bool> kBounds = {{Op::kClamp, true}, {Op::kRelu, true}};
   const Node* node = graph.producer(value);

@@ -5,9 +5,8 @@
 // Constants that are views (Storage::is_view) are copied, in regions too. All other constants are shared with
 // the source graph. A graph without views is returned unchanged.
 //
-// A copy costs as much as the weights are large, and most weights are copied again, in another layout, by a
-// later pass. A lowering therefore defers the copies: they are part of what compute_constants() computes at
-// the end.
+// The copies take time in proportion to the weights, and a later pass copies most weights once more, into
+// another layout. A lowering therefore defers the copies to its end, where compute_constants() makes them.
 #pragma once
 
 #include <memory>

@@ -86,8 +86,8 @@ class Roots {
   std::vector<Location> where_;
 };
 
-// Buffers that are placed together: the hidden results; or everything else in the arena, which is the other
-// results, the scratch of each node, and with inputs_in_arena the inputs.
+// Buffers that are placed together. The hidden results are one such set. All other buffers of the arena are
+// the second one: other results, the scratch of each node, and the inputs if inputs_in_arena is set.
 struct ArenaBuffers {
   std::vector<Buffer> buffers;
   std::vector<std::uint32_t> of_value, of_node;  // kNoTarget where there is none

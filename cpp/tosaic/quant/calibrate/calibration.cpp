@@ -62,8 +62,8 @@ bool repeats_operand(const Graph& graph, const Node& node) {
 // Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
 constexpr std::string_view kWatched = "watched.";
 
-// The values by name. An expansion may have renamed a value that with_watched_outputs() made an output: such
-// a value is found by its old name, too.
+// Returns the values by name. An expansion renames some values that with_watched_outputs() made outputs.
+// These values are in the map by both names.
 std::unordered_map<std::string_view, std::uint32_t> watched_by_name(const Graph& graph) {
   auto by_name = values_by_name(graph);
   for (const Output& output : graph.outputs())
