@@ -172,14 +172,17 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in by_position]
     # Arguments that `*args` and `**kwargs` collect are inputs of a program, even if named like an option.
-    options = {*names, *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)}
+    options = {
+        *names,
+        *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY),
+    } & OPTIONS.keys()
     _, _, of_class = function.__qualname__.rpartition("<locals>.")
     where = function.__name__ if function.__name__ != "__init__" else of_class.partition(".")[0]
 
     def accepted(name: str, value: Any) -> Any:
-        option = OPTIONS.get(name) if name in options else None
-        if option is None:
+        if name not in options:
             return value
+        option = OPTIONS[name]
         try:
             return option.accept(value)
         except (TypeError, ValueError) as error:

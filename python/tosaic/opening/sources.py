@@ -107,9 +107,10 @@ def from_exported(
 
 
 def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp]) -> ImportedProgram:
-    from tosaic import fx
+    from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
+    from tosaic.fx.reading.exported_program import import_program
 
-    return fx.from_exported(ep, bind=bind, method=method, operators=list(described.values()))
+    return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)
 
 
 def _program_of_import(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import proxy
 
@@ -37,30 +37,27 @@ class NestedGraphs:
         self.wrapped = Wrapped()
         self.own_place = Place("", None)
 
-    def unwrapped(self, nodes: Sequence[Any]) -> list[Any]:
-        """Returns the nodes, and before each wrapper the nodes of its graph."""
+    def begin(self) -> None:
+        """Begins with the nodes of the reader's own graph."""
         self.wrapped, self.own_place = Wrapped(), Place(self._writer.prefix, self._reader.owner)
-        called = {node.target for node in nodes if node.op == "call_function"}
-        if not any(map(self._reader.is_higher_order, called)):
-            return list(nodes)
-        return list(self._with_nested(nodes, self.own_place, set()))
 
-    def enter(self, node: Any) -> None:
-        """Sets the prefix of names, and the module that has the attributes, as a node needs them."""
-        self._writer.prefix, self._reader.owner = self.wrapped.places.get(node, self.own_place)
+    def opened(self, node: Any, at: Place) -> tuple[Sequence[Any], Place] | None:
+        """Returns the nodes to read before a call in a graph, and their place: those of the graph it wraps.
 
-    def _with_nested(self, nodes: Sequence[Any], at: Place, modules: set[int]) -> Iterator[Any]:
-        """Yields the nodes, and before each wrapper the nodes of its graph, unless these were read before."""
-        for node in nodes:
-            may_wrap = node.op == "call_function" and self._reader.is_higher_order(node.target)
-            found = self._wrapped_by(node, at, modules) if may_wrap else None
-            if found is not None:
-                inner = list(found.owner.graph.nodes)
-                self.wrapped.places.update(dict.fromkeys(inner, found))
-                yield from self._with_nested(inner[:-1], found, modules)
-            yield node
+        None for a call that wraps no graph, or one whose nodes were read before.
+        """
+        found = self._wrapped_by(node, at) if self._reader.is_higher_order(node.target) else None
+        if found is None:
+            return None
+        inner = list(found.owner.graph.nodes)
+        self.wrapped.places.update(dict.fromkeys(inner, found))
+        return inner[:-1], found
 
-    def _wrapped_by(self, node: Any, at: Place, modules: set[int]) -> Place | None:
+    def enter(self, place: Place) -> None:
+        """Sets the prefix of names, and the module that has the attributes, for the nodes of a graph."""
+        self._writer.prefix, self._reader.owner = place
+
+    def _wrapped_by(self, node: Any, at: Place) -> Place | None:
         """Returns the graph of a wrapper, unless it is damaged, which is refused where it is read."""
         name = wrapper_name(node)
         if name not in WRAPPERS:
@@ -71,7 +68,7 @@ class NestedGraphs:
                 return None
             attribute = node.args[module_at]
             module = self._reader.nested_of(attribute, at.owner)
-            if id(module) in modules:
+            if id(module) in self.wrapped.modules:
                 return None
             inner = list(module.graph.nodes)
             inputs = [each for each in inner if each.op == "placeholder"]
@@ -79,7 +76,7 @@ class NestedGraphs:
             results = inner[-1].args[0]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return None
-        modules.add(id(module))
+        self.wrapped.modules.add(id(module))
         self.wrapped.operands.update(operands)
         self.wrapped.results[node] = results
         return Place(f"{at.prefix}{attribute.target}.", module)

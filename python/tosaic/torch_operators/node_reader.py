@@ -27,6 +27,7 @@ from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import Where, place_of
 from tosaic.torch_operators.reader import Reader
 from tosaic.torch_operators.value import NoValue, Ref
+from tosaic.torch_operators.wrappers import Place
 
 __all__ = ["NodeReader"]
 
@@ -86,10 +87,25 @@ class NodeReader(Reader):
 
     def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
         """See `Reader`."""
+        self.nested.begin()
+        collected: list[Any] = []
+        found: list[OperatorRow | None] = []
+        self.nodes, self._rows = collected, found
+        if self._collect(nodes, self.nested.own_place, collected, found):
+            counts = partial(_counts, self.writer.shared.rows)
+            aliases = Aliases(collected, found, counts, self.memory(), states, self.nested.wrapped)
+            self.in_place = InPlaceCalls(self, self.foreign, self.nested, aliases)
+            self.writer.aliases = aliases
+
+    def _collect(
+        self, nodes: Sequence[Any], at: Place, collected: list[Any], found: list[OperatorRow | None]
+    ) -> bool:
+        """Adds the nodes of a graph with their rows, and before each wrapper those of its graph.
+
+        Returns True if a call writes.
+        """
         rows = self.writer.shared.rows
         mutates = False
-        nodes = self.nodes = self.nested.unwrapped(nodes)
-        found: list[OperatorRow | None] = []
         for node in nodes:
             row = None
             if node.op == "call_function":
@@ -98,15 +114,15 @@ class NodeReader(Reader):
                     row = rows[target]
                 except KeyError:
                     row = rows[target] = self.resolve(target)
-                if row is not None and row.mutates:
+                if row is None:
+                    inner = self.nested.opened(node, at)
+                    if inner is not None and self._collect(*inner, collected, found):
+                        mutates = True
+                elif row.mutates:
                     mutates = True
+            collected.append(node)
             found.append(row)
-        self._rows = found
-        if mutates:
-            counts = partial(_counts, rows)
-            aliases = Aliases(nodes, found, counts, self.memory(), states, self.nested.wrapped)
-            self.in_place = InPlaceCalls(self, self.foreign, self.nested, aliases)
-            self.writer.aliases = aliases
+        return mutates
 
     @property
     def aliases(self) -> Aliases | None:
@@ -121,17 +137,18 @@ class NodeReader(Reader):
     def read(self) -> None:
         """See `Reader`."""
         env, writer, nested, in_place = self.env, self.writer, self.nested, self.in_place
-        foreign, has_places = writer.shared.foreign, bool(nested.wrapped.places)
-        node = None
+        foreign, places, outermost = writer.shared.foreign, nested.wrapped.places, nested.own_place
+        node, at, read_row = None, outermost, self.read_row
         try:
             for node, row in zip(self.nodes, self._rows, strict=True):
-                if has_places:
-                    nested.enter(node)
+                if places and (place := places.get(node, outermost)) is not at:
+                    at = place
+                    nested.enter(place)
                 if in_place is not None:
                     in_place.refresh(node, row)
                 if row is not None and row.is_ordinary and not foreign:
                     writer.node, writer.row = node, row
-                    env[node] = self.read_row(node, row)
+                    env[node] = read_row(node, row)
                 else:
                     self._read_other(node, row)
         except MemoryError:

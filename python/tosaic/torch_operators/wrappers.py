@@ -27,11 +27,14 @@ class Wrapped:
     results : dict
         By wrapper: the results of its graph.
     places : dict of node to Place
+    modules : set of int
+        The ids of the nested graphs.
     """
 
     operands: dict[Any, Any] = field(default_factory=dict)
     results: dict[Any, Any] = field(default_factory=dict)
     places: dict[Any, Place] = field(default_factory=dict)
+    modules: set[int] = field(default_factory=set)
 
 
 WRAPPERS: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {

@@ -21,7 +21,7 @@ import torch
 
 from tosaic.fx.reading.exported_program import functional_hint
 from tosaic.torch_operators.reader import FUNCTIONALIZE
-from tosaic.torch_operators.wrappers import changes_dtypes, wrapper_name
+from tosaic.torch_operators.wrappers import changes_dtypes
 
 __all__ = ["with_explicit_dtypes"]
 
@@ -48,15 +48,11 @@ def with_explicit_dtypes(ep: Any) -> Any:
         return ep.run_decompositions({})
 
 
-def _regions(module: torch.nn.Module) -> Iterator[bool]:
-    if not any(isinstance(each, torch.fx.GraphModule) for each in module.children()):
-        return  # a region is a nested graph: most programs have none, and their nodes are not looked at
+def _regions(module: torch.fx.GraphModule) -> Iterator[bool]:
+    if not module.graph.find_nodes(op="get_attr"):
+        return  # a region is a nested graph, which a node reads: most programs have none
+    wrapper = torch.ops.higher_order.wrap_with_autocast
     for each in module.modules():
         if isinstance(each, torch.fx.GraphModule):
-            for node in each.graph.nodes:
-                yield (
-                    node.op == "call_function"
-                    and not isinstance(node.target, torch._ops.OpOverload)
-                    and wrapper_name(node) == "wrap_with_autocast"
-                    and changes_dtypes(node.args)
-                )
+            for node in each.graph.find_nodes(op="call_function", target=wrapper):
+                yield changes_dtypes(node.args)

@@ -127,7 +127,7 @@ class _Program(ProgramReader):
     def read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         """See `ProgramReader`."""
         target, reader = spec.target, self.reader
-        tensor = self._tensor_of(target)
+        tensor = reader.weights[node.name]
         if not is_state:
             reader.env[node] = reader.constant_of(tensor, target, spec.kind)
             return

@@ -63,14 +63,14 @@ def is_wrapper(tensor: Any) -> bool:
     return type(tensor) not in _PLAIN_TENSORS and hasattr(tensor, "__tensor_flatten__")
 
 
-def _watch(tensor: torch.Tensor, name: str, storage: Any = None) -> Callable[[], str]:
+def _watch(tensor: torch.Tensor, name: str, memory: _Memory | None = None) -> Callable[[], str]:
     """Makes a check that the tensor still has its memory and, where torch counts writes, was not written.
 
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
     """
-    storage = tensor.untyped_storage() if storage is None else storage
-    address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
+    storage, size, address, _ = memory or _require_memory(tensor, name)
+    start = storage.data_ptr()
     try:
         version = tensor._version
     except RuntimeError:  # tensors of inference mode have none
@@ -165,18 +165,23 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
-def _require_memory(tensor: Any, name: str) -> Any:
-    """Returns the storage of a tensor; refuses one that is not strided on the CPU, or was freed or cut."""
+# The storage of a tensor, its size in bytes, the address of the tensor, and whether its elements are dense,
+# that is in the order of their indices.
+_Memory = tuple[Any, int, int, bool]
+
+
+def _require_memory(tensor: Any, name: str) -> _Memory:
+    """Returns the memory of a tensor; refuses one that is not strided on the CPU, or was freed or cut."""
     if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
         raise _no_memory(tensor, name)
-    size = tensor.itemsize
-    if tensor.is_contiguous():
+    storage, address, is_dense = tensor.untyped_storage(), tensor.data_ptr(), tensor.is_contiguous()
+    size, found = tensor.itemsize, storage.nbytes()
+    if is_dense:
         span = tensor.nbytes
     else:
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
-    storage = tensor.untyped_storage()
-    needed, found = tensor.storage_offset() * size + span, storage.nbytes()
+    needed = tensor.storage_offset() * size + span
     if span and found < needed:
         raise _core.make_error(
             _core.InvalidGraph,
@@ -186,11 +191,7 @@ def _require_memory(tensor: Any, name: str) -> Any:
             got=f"{found} bytes",
             hint="Export the module while it has its weights",
         )
-    return storage
-
-
-def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
-    return tensor.data_ptr(), code, tensor.shape, tensor.stride(), tensor.is_neg()
+    return storage, found, address, is_dense
 
 
 class Weights:
@@ -210,17 +211,18 @@ class Weights:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known
-        storage = _require_memory(tensor, name)
+        memory = _require_memory(tensor, name)
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
-        key = _memory_of(tensor, code)
-        address, _, shape, _, is_negated = key
+        _, _, address, is_dense = memory
+        shape, is_negated = tensor.shape, tensor.is_neg()
+        key = (address, code, shape, tensor.stride(), is_negated)
         if address and key in self._tied:
             return self._tied[key]
-        changed = _watch(tensor, name, storage)
+        changed = _watch(tensor, name, memory)
         owner = tensor
-        if is_negated or not tensor.is_contiguous():
+        if is_negated or not is_dense:
             owner = tensor.detach().resolve_neg().contiguous()
             address = owner.data_ptr()
             self._copies[id(tensor)] = _Copy(name, tensor, owner, changed)
@@ -268,7 +270,8 @@ class Weights:
         self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
 
     def _constant_of(self, tensor: torch.Tensor) -> _core.Constant | None:
-        return self._tensors.get(id(tensor)) or self._tied.get(_memory_of(tensor, CODE_OF[tensor.dtype]))
+        key = (tensor.data_ptr(), CODE_OF[tensor.dtype], tensor.shape, tensor.stride(), tensor.is_neg())
+        return self._tensors.get(id(tensor)) or self._tied.get(key)
 
     def numbers(self, tensor: torch.Tensor) -> NDArray[Any]:
         """Returns the elements of a tensor that `tensor` was called for, in its shape.
