@@ -242,7 +242,7 @@ void bind_devices(py::module_& m) {
         return claimant::claimant(name, known);
       },
       py::arg("name"), py::arg("devices") = py::none(),
-      "The claimant of a member of devices, by default those of tosaic, or of a TOSA target.");
+      "The claimant of a member of `devices`, by default tosaic's devices, or of a TOSA target.");
   m.def(
       "limit_names", [] { return std::pair(claimant::quantity_names(), claimant::when_names()); },
       "The names of quantities, and of the conditions under which they are limited.");

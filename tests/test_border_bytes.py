@@ -16,7 +16,7 @@ Value = tuple[int | None, list[int], int, bool]
 
 
 def random_values(rng: random.Random, dag: RandomDag) -> list[Value]:
-    """Returns a value or two for each node and some inputs, whose readers are those of the dag's edges."""
+    """Returns a value or two for each node and some inputs; the dag's edges say who reads them."""
     found: list[Value] = []
     for node in range(dag.size):
         readers = [to for of, to in dag.edges if of == node]

@@ -1,4 +1,4 @@
-"""Attention on Cortex-M and Neutron: it stays whole, and its integers are those of the kernels."""
+"""Attention on Cortex-M and Neutron: it stays whole, and its integers equal the kernels' integers."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_a_factor_changes_the_scale_and_no_integer(name: str, wide: bool) -> Non
 
 @pytest.mark.parametrize("name", [*FACTORS, "a scale of its own", "a range that saturates", "zero point"])
 def test_kernels_multiply_every_integer_by_a_factor_as_the_split_program_does(name: str) -> None:
-    """A positive factor has no kernel; other products are those of integers with 1 or -1."""
+    """A positive factor has no kernel; another product is a product of integers with 1 or -1."""
     fixed = {
         "a scale of its own": (lambda x: x * 0.35, Fixed("int8", 0.0123, 0, -128, 127)),
         "a range that saturates": (lambda x: x / -0.7, Fixed("int8", 0.0031, 11, -128, 127)),

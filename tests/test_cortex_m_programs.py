@@ -355,7 +355,7 @@ def test_calls_without_conversions_of_their_own_become_kernels(
 
 
 def test_the_core_of_the_claimant_decides_the_kernels() -> None:
-    """Fully connected kernels of cores with vectors read sums of weights, those of others a bias."""
+    """Fully connected kernels read sums of weights on cores with vectors, and a bias on other cores."""
     network = _network("cifar_cnn")
     program = converted(network.module, [network.sample(0)], "cortex-m")
     for core, has_bias in (("cortex-m55", False), ("cortex-m4", True)):
@@ -437,7 +437,7 @@ def test_a_call_that_a_pass_raises_for_is_refused_by_name_and_computed_as_before
 
 
 def _sum(scale: float) -> Any:
-    """Returns a program of one sum whose result has a scale that is much less than those of the operands."""
+    """Returns a program of one sum whose result has a scale that is much less than the operands' scales."""
     one = (0.1, 0, -128, 127, torch.int8)
 
     class Sum(nn.Module):

@@ -1,7 +1,7 @@
 """Temporary buffers of Cortex-M kernels: `Claimant.scratch_bytes` against CMSIS-NN and ExecuTorch's backend.
 
-Sizes equal those of CMSIS-NN's functions, but for transposed convolutions for which the function returns
-less than the kernel uses (`cortex_m.scratch.too_small`).
+Sizes equal the results of CMSIS-NN's functions. The exception are transposed convolutions for which the
+function returns less than the kernel uses (`cortex_m.scratch.too_small`).
 """
 
 from __future__ import annotations

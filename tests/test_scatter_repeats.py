@@ -61,7 +61,7 @@ def arguments() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def require_numbers_of_torch(model: nn.Module) -> tosaic.Lowered:
-    """Lowers the model, whose numbers in our runner and in the reference model are those of torch."""
+    """Lowers the model. Our runner and the reference model have to compute torch's numbers."""
     args = arguments()
     lowered = tosaic.lower(torch.export.export(model, args), target="TOSA-1.0+INT+FP")
     wanted = model(*args).numpy()

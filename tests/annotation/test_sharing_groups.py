@@ -1,4 +1,4 @@
-"""Sharing groups equal those of torchao's prepare, on random annotated graphs."""
+"""Sharing groups equal the groups of torchao's prepare, on random annotated graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Integer forms of functions, constants and products whose numbers lie far apart.
 
-Each program is quantized and lowered at profile INT, and its integers are compared with those of the
-quantized program, computed with floats, and with those of the reference model.
+Each program is quantized and lowered at profile INT, and its integers are compared with the
+integers of the quantized program, computed with floats, and with the integers of the reference model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def outputs(made: Any) -> list[np.ndarray]:
 
 
 def check(module: nn.Module, bits: str, samples: list[Sample], fresh: list[Sample]) -> None:
-    """The integers are those of the quantized program, to a unit or two, and those of the reference model."""
+    """The integers equal the quantized program's, to a unit or two, and the reference model agrees."""
     program = quantized(module, bits, samples)
     lowered = tosaic.lower(program, target=TARGETS[bits])
     qparams = [output.qparams for output in lowered.graph.outputs]

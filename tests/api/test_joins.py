@@ -151,7 +151,7 @@ def test_operands_that_only_the_concatenation_reads_are_computed_with_its_scale(
 
     model = Branches().eval()
     _, lowered = lowered_db(model, quantized(model, "quantize"))
-    assert rescales(lowered) == 2  # those of the convolutions
+    assert rescales(lowered) == 2  # the rescales of the convolutions
 
 
 def test_a_concatenation_of_known_equal_ranges_is_not_rescaled() -> None:

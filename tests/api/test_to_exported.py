@@ -45,7 +45,7 @@ def copies(sample: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def require_same(
     quantized: Any, samples: Any, *, bind: Any = None, target: str = "TOSA-1.0+INT", halves: bool = False
 ) -> Any:
-    """Returns the exported program: torch's numbers over calls in a row are those of the quantized program.
+    """Returns the exported program: torch's numbers over calls in a row equal the quantized program's.
 
     With floats in the target, torch's kernels and lowering may round the other way in the middle between two
     integers. So may floats of 16 bits, which the quantized program computes as f32.

@@ -86,7 +86,7 @@ def test_uses_are_refused_or_right_for_strided_and_tied_weights_and_scales_too()
     [
         ("half", "was given other memory after import; import the program again"),
         ("p.data =", "was given other memory after import; import the program again"),
-        ("to(meta)", ""),  # puts new parameters into the module and does not change those of the program
+        ("to(meta)", ""),  # gives the module new parameters; the program's stay unchanged
         ("storage.resize_(0)", "was freed, moved or resized after import; import the program again"),
         ("p.data.resize_", "was freed, moved or resized after import; import the program again"),
         ("share_memory", "was freed, moved or resized after import; import the program again"),

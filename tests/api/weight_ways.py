@@ -78,7 +78,7 @@ class Tied(nn.Module):
 
 
 class Scales(nn.Module):
-    """The import reads the elements of scales and zero points, but not those of the integers."""
+    """The import reads the elements of scales and zero points, but not the integers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ matter to the readers of a tensor, in turns of 16 samples. Statistics are merged
 as `tosaic.quantize` does. Times are CPU times, on one thread.
 
 Quantizing: in each round, both quantize the same exported program on the same samples, one after the other,
-and the outputs of both are compared with those of the float network. Times are CPU times, on one
+and the outputs of both are compared with the outputs of the float network. Times are CPU times, on one
 thread. Rounds are stored in the folder, and an interrupted run continues.
 """
 

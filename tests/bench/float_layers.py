@@ -1,4 +1,4 @@
-"""Our convolutions of f32 against those of oneDNN, layer by layer: one thread.
+"""Our convolutions of f32 against oneDNN's, layer by layer: one thread.
 
     python tests/bench/float_layers.py [--rounds N] [NETWORK ...]
 

@@ -4,7 +4,7 @@
 
 All run the same call in the same process, alternately, and the same run compares their outputs. An expansion
 is the graph that the pass `decompose` makes of the sampler. Samplers over integers have images of int8 and
-grids of int16. Positions are those of a warp: a regular grid plus noise, with some outside of the image. Ours
+grids of int16. Positions are a warp: a regular grid plus noise, with some outside of the image. Ours
 run by `Prepared.run_arrays`, which like torch's operator takes the tensors of the call as they are.
 """
 

@@ -80,7 +80,7 @@ class Result:
     load: float
 
     def ratio(self, what: str) -> float:
-        """The median ratio of the rows of lowering, or of those of runs."""
+        """The median ratio of the rows with this `what`: lowering or runs."""
         return median(row.ratio for row in self.rows if row.what == what)
 
     @property

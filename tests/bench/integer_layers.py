@@ -1,4 +1,4 @@
-"""Our int8 convolutions against those of oneDNN, layer by layer: one thread.
+"""Our int8 convolutions against oneDNN's, layer by layer: one thread.
 
     python tests/bench/integer_layers.py [--rounds N] [NETWORK ...]
 
@@ -119,7 +119,7 @@ def _is_layer(node: _core.Node) -> bool:
 def _layer(node: _core.Node, values: dict[str, Array]) -> Layer:
     """oneDNN's call for a convolution of the program; its result has no sign: 128 more than ours.
 
-    Its scales are those of the rescale.
+    Its scales are the scales of the rescale.
     """
     source, weight, bias = node.operands
     rescale = _rescale_of(node)

@@ -4,7 +4,7 @@
 
 Both are quantized by `tosaic.quantize` with the same samples and lowered to TOSA INT, with integers at the
 boundary. They run alternately in one process, once with each instruction set of this machine from AVX2 on.
-The outputs of both have to equal those of the TOSA reference model. AMX multiplies bytes only: with it,
+The outputs of both have to equal the TOSA reference model's. AMX multiplies bytes only: with it,
 int8 uses tiles and int16 uses vectors, so the limit does not apply.
 """
 
@@ -38,7 +38,7 @@ _CALIBRATION_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Row:
-    """Median seconds of a network, and how many outputs differ from those of the reference model."""
+    """Median seconds of a network, and how many outputs differ from the reference model's."""
 
     network: str
     isa: str

@@ -2,7 +2,7 @@
 
     python tests/bench/partitioning.py [--rounds N]
 
-The graphs are those of `bench.partition_graphs`: chains, residual blocks, and random graphs in which a node
+The graphs come from `bench.partition_graphs`: chains, residual blocks, and random graphs in which a node
 reads up to three of the 12 nodes before it. 80 % of the nodes are supported. In each round, all find groups
 of the same graph, one after the other. The fewest groups have to be as many as torch's partitions with single
 nodes or fewer, the fewest connected groups have to be connected, and both have to be able to run one after

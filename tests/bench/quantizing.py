@@ -3,8 +3,8 @@
     python tests/bench/quantizing.py [--rounds N] [--results FOLDER] [NETWORK ...]
 
 In each round both quantize the same network in the same process, one after the other, and the outputs of both
-graphs are compared with those of the float network. Calibration is not measured. The TOSAQuantizer takes
-minutes for a network, so each round is stored in the folder, and an interrupted run continues.
+graphs are compared with the outputs of the float network. Calibration is not measured. The TOSAQuantizer
+takes minutes for a network, so each round is stored in the folder, and an interrupted run continues.
 
 The time in which C++ computes the plan is measured for each node of torch.
 """

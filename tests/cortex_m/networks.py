@@ -106,7 +106,7 @@ class Checked:
     claimants : str
         Names of the claimants, joined by ``+``.
     nodes : dict
-        The number of nodes by claimant. Nodes that no claimant takes are those of ``host``.
+        The number of nodes by claimant. Nodes that no claimant takes count for ``host``.
     groups, transposed_bytes : int
     minimal : bool
         Whether it is proven that no split has fewer groups, and that no dim orders transpose fewer bytes.
@@ -154,7 +154,7 @@ def _disagreeing(split: tosaic.SplitLowered) -> list[str]:
 
 
 def checked(name: str, claimants: tuple[str, ...]) -> Checked:
-    """Quantizes and splits a network, and compares its results with those of the backend."""
+    """Quantizes and splits a network, and compares its results with the results of the backend."""
     network = _network(name)
     with quiet():
         samples = [network.sample(i) for i in range(_CALIBRATION)]

@@ -28,7 +28,7 @@ NPU = "tiny-npu-16"
 
 @pytest.fixture(autouse=True)
 def no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices that a test registers are those of this test only."""
+    """Devices that a test registers exist in this test only."""
     monkeypatch.setattr(registry, "_registered", [])
     return
 

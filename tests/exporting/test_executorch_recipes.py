@@ -1,4 +1,4 @@
-"""Recipes as those of ExecuTorch: its own session quantizes, lowers and writes the file."""
+"""Recipes in the form of ExecuTorch's: ExecuTorch's session quantizes, lowers and writes the file."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ as a whole, in part, or through a transposed or reshaped view. It returns all of
 {programs:,} programs around {overloads} of {all} overloads were tried. {equal:,} equal eager, {refused:,} are
 refused by node, and torch cannot run or export {by_torch:,}. {wrong} are wrong.
 
-- *equal*: results, inputs after the call and buffers equal those of eager, also in the second run.
-- *refused*: by an error that names the node; *decomposed*: those among them whose error says that
+- *equal*: results, inputs after the call and buffers are the same as in eager, also in the second run.
+- *refused*: by an error that names the node; *decomposed*: refused programs whose error says that
   `ep.run_decompositions()` keeps the numbers. It does, and the decomposed programs are imported and equal.
 - *asks torch*: programs among the equal ones that the reader of `.pt2` files hands over to torch's loader
   because of their memory. It reads all others as the import does.

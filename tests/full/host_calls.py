@@ -42,8 +42,9 @@ _HEAD = """# Networks with calls that targets may lack
 Small networks with the calls of detection heads, beam search, sorting, histograms, and sparse updates between
 their layers (`tests/models/host_calls.py`), through `tosaic.export_model` to files. For each recipe: the
 groups that were lowered, the nodes that the host runs, and the signal to noise ratio of the first float
-output in dB, the export against the network, on a sample that was not used for calibration. *torch*: those
-that torch runs. Numbers that are chosen by comparisons may differ as a whole where scores are close.
+output in dB, the export against the network, on a sample that was not used for calibration. *torch*:
+operators that torch runs. Numbers that are chosen by comparisons may differ as a whole where scores are
+close.
 """
 
 

@@ -1,4 +1,4 @@
-"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/measured/layouts.md.
+"""Compares our transposes with the transposes of ExecuTorch's Arm lowering: docs/measured/layouts.md.
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 

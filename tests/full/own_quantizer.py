@@ -3,11 +3,11 @@
     python tests/full/own_quantizer.py [--shard I/N] [--results FOLDER] [--times] [NETWORK ...]
 
 Writes docs/measured/networks_with_torchao.md once all have results. Calibration samples, the samples of the
-measurement and the rules of converted graphs are those of tests/full/quantized_networks.py, from whose page
-the accuracy with ExecuTorch's TOSAQuantizer is read. The page does not have the five architectures of
-`models.zoo.MORE`, so this script quantizes them with the TOSAQuantizer, too, and stores the converted
-programs. `--times` also measures how long the TOSAQuantizer takes, which is minutes for some networks. Exit
-code 1 if a network violates a condition that `violations` states.
+measurement and the rules of converted graphs are the same as in tests/full/quantized_networks.py. The
+accuracy with ExecuTorch's TOSAQuantizer is read from the page of that script. The page does not have the five
+architectures of `models.zoo.MORE`, so this script quantizes them with the TOSAQuantizer, too, and stores the
+converted programs. `--times` also measures how long the TOSAQuantizer takes, which is minutes for some
+networks. Exit code 1 if a network violates a condition that `violations` states.
 """
 
 from __future__ import annotations

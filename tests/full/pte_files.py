@@ -274,7 +274,7 @@ def _wrong_results(m: Measured) -> list[str]:
         least = min(least, m.of_torch - _ROUNDING_DB)
     found = []
     if m.unequal:
-        found.append(f"{m.unequal} delegates are not those of ExecuTorch's deserialiser")
+        found.append(f"{m.unequal} delegates differ from ExecuTorch's deserialiser")
     if least is None and m.differing:
         found.append(f"{m.differing} elements differ")
     if least is not None and not m.ratio >= least:

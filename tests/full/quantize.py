@@ -2,12 +2,11 @@
 
     python tests/full/quantize.py [--shard I/N] [--results FOLDER] [--peers] [--page] [NETWORK ...]
 
-Writes docs/measured/networks_without_torchao.md once all have results. The networks are those of
-tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios against float32 on samples
-that no quantizer has seen. The peers calibrate on the same samples: torchao's flow with `tosaic.Quantizer`,
-and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not depend on this project and
-are stored; `--peers` makes only these. Exit code 1 if a network violates a condition that `violations`
-states.
+Writes docs/measured/networks_without_torchao.md once all have results. Networks and measurements are the same
+as in tests/full/own_quantizer.py: signal-to-noise ratios against float32 on samples that no quantizer has
+seen. The peers calibrate on the same samples: torchao's flow with `tosaic.Quantizer`, and torchao's flow with
+ExecuTorch's TOSAQuantizer. Programs of the latter do not depend on this project and are stored; `--peers`
+makes only these. Exit code 1 if a network violates a condition that `violations` states.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Measured:
 
     `arm` is None if the TOSAQuantizer makes no program of this network that torch itself can run. `shaken`
     has the ratios in dB of int8 programs whose scales of activations differ by about _SHAKEN, and `to_shaken`
-    the least ratio between their outputs and those of the program itself.
+    the least ratio between their outputs and the outputs of the program itself.
     """
 
     network: str

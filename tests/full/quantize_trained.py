@@ -3,8 +3,8 @@
     python tests/full/quantize_trained.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
 Writes docs/measured/trained_networks_without_torchao.md. The networks, their samples and the batches of
-calibration are those of tests/full/trained_networks.py. Results are stored in the folder, so an interrupted
-run continues. Exit code 1 if an accuracy is below what `faults` demands.
+calibration are the same as in tests/full/trained_networks.py. Results are stored in the folder, so an
+interrupted run continues. Exit code 1 if an accuracy is below what `faults` demands.
 """
 
 from __future__ import annotations

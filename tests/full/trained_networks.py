@@ -2,7 +2,7 @@
 
     python tests/full/trained_networks.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
-Writes docs/measured/trained_networks_with_torchao.md. The networks are those of `models.trained`. Results are
+Writes docs/measured/trained_networks_with_torchao.md. The networks are from `models.trained`. Results are
 stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what `faults`
 demands.
 """

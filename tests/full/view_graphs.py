@@ -2,9 +2,9 @@
 
     python tests/full/view_graphs.py [--start N] [--count N]
 
-Results have to equal those of the reference kernels bit for bit. Every other graph is plain: for these, brute
-force over the place of each element in memory finds the fewest bytes that any lowering moves. At most 1 % of
-the plain graphs may move more bytes: `choose-shapes` does not find out that several views may equal one
+Results have to equal the results of the reference kernels bit for bit. Every other graph is plain: for these,
+brute force over the place of each element in memory finds the fewest bytes that any lowering moves. At most 1
+% of the plain graphs may move more bytes: `choose-shapes` does not find out that several views may equal one
 transpose in a shape that none of them has. `test_view_layouts` tests the first 200 graphs in the same way;
 none of these may move more. Failures are printed with their seed. Exit code 1 if anything failed.
 """

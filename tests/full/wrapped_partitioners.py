@@ -239,7 +239,7 @@ def _other_extractions(manager: Any) -> list[str]:
     found = [(p.qparams.scale, p.qparams.zero_point) for p in (*ours.inputs, *ours.outputs)]
     listed = [*theirs["inputs"].values(), *theirs["outputs"].values()]
     expected = [(each["scale"], each["zero_point"]) for each in listed]
-    return [] if found == expected else [f"qparams are {found}, those of ExecuTorch are {expected}"]
+    return [] if found == expected else [f"our qparams are {found}, ExecuTorch's are {expected}"]
 
 
 # ---- running payloads ----

@@ -365,7 +365,7 @@ class _WithCounts(nn.Module):
 
 
 def _edited(call: Any, x: torch.Tensor, name: str, position: int, argument: Any) -> Any:
-    """Returns a program with one argument changed; the recorded results are those of the other argument."""
+    """Returns a program with one argument changed; the recorded results are from the original argument."""
     program = exported(call, x)
     (node,) = (each for each in program.graph.nodes if name in str(each.target))
     arguments = list(node.args)

@@ -1,4 +1,4 @@
-"""Paths between tensors of one memory: reads and writes along them equal those of torch's views."""
+"""Paths between tensors of one memory: reads and writes along a path equal torch's, through views."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Sample(nn.Module):
 class Shapes:
     """The shapes of a call: of the image (N, C, H, W), and of the grid (N, H', W', 2).
 
-    Those of a volume are (N, C, D, H, W) and (N, D', H', W', 3).
+    With volumes, the shapes are (N, C, D, H, W) and (N, D', H', W', 3).
     """
 
     image: tuple[int, ...]
@@ -138,7 +138,7 @@ class QuantizedSample(nn.Module):
 def draw_integers(
     rng: np.random.Generator, combination: Combination, image: str, grid: str, *, most: int = 12
 ) -> IntegerCall:
-    """Draws a call: in every other call, the parameters are those of a SNORM image and a grid of -1..1."""
+    """Draws a call: in every other call, the parameters fit a SNORM image and a grid of -1..1."""
     shapes = draw_shapes(rng, most=most)
     if image == "int8" and rng.integers(2):
         sides = SNORM, GRID16 if grid == "int16" else GRID8, SNORM

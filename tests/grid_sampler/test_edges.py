@@ -67,7 +67,7 @@ def test_long_sides(shape: tuple[int, ...]) -> None:
         args = draw_floats(rng, Shapes(shape, (1, 3, 200, 2)), odd=False)
         args[1][np.abs(args[1]) > 3] = 0.25  # the last bit of a position of 1e7 pixels is a pixel
         found = exported(combination, args).run(*args)
-        # Reflected positions differ from those of torch by an ulp of the position: 2^-11 pixels.
+        # Reflected positions differ from torch's positions by an ulp of the position: 2^-11 pixels.
         allowed = 1e-5 if combination[1] != "reflection" else 4e-3
         wrong = np.abs(found - torch_result(combination, args)) > allowed * np.abs(args[0]).max()
         assert wrong.mean() <= (0.01 if combination[0] == "nearest" else 0)

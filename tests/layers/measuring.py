@@ -1,6 +1,6 @@
 """Runs one layer at every stage and on the reference model, and measures all errors against float64.
 
-Our results at stages exported and tosa, and those of the reference model for our bytes, may have four times
+Our results at stages exported and tosa, and the reference model's results for our bytes, may have four times
 the error of torch in float32 (the largest difference from float64). At least 64 units (2^-23) of the largest
 magnitude are always allowed, because torch's result of a layer with few elements may be exact by chance.
 """

@@ -4,8 +4,8 @@
     on our operands
 
 A quantize call may differ from torch by one unit if torch's float is within 2 ulp of a tie. Such elements are
-counted and listed. All other integers must be equal, and floats within tolerance. Of later stages, those
-constants are compared that still have the name of their call.
+counted and listed. All other integers must be equal, and floats within tolerance. At later stages, a
+constant is compared if it still has the name of its call.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Measurement:
     errors : dict of str to Error
         By engine: ``torch`` and the four stages.
     errors_beside_reference : dict of str to Error
-        The error of the reference model, and those of torch and stage tosa on the same samples.
+        The errors of the reference model, of torch and of stage tosa on the same samples.
     status : str
         The status of the reference model.
     file_is_same : bool

@@ -134,7 +134,7 @@ class DigitsCnn(nn.Module):
 
 
 class DepthwiseNet(nn.Module):
-    """Inverted residuals as those of MobileNet: expand, depthwise, project, add."""
+    """Inverted residuals as in MobileNet: expand, depthwise, project, add."""
 
     class Block(nn.Module):
         def __init__(self, channels: int, stride: int) -> None:

@@ -113,7 +113,7 @@ def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
     Some mistakes change nothing, e.g. a wrong weight that is only multiplied by padding. A transpose that
     swaps height and width changes no result if the program only averages over both afterwards: it moves
     elements of inner values, and the result does not depend on their positions. So this function sorts the
-    elements of an inner value before it compares them, and compares those of an output at their positions.
+    elements of an inner value before it compares them, and compares elements of an output at their positions.
     """
     outputs = {port.value.name for port in right.graph.outputs}
     values = [

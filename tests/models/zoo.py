@@ -1,11 +1,11 @@
 """Networks with random weights of realistic scale, and small networks of the same architectures.
 
-The architectures are those of transformers (built from a configuration, nothing is downloaded) and two
-modules of our own. A network as its constructor initialises it is a weak test: many initialisers are so small
-that the output is almost 0 or does not depend on the input, and tokens, positions and layer scales start at
-zero. So every parameter is drawn anew by a rule for its kind, such that activations stay near unit scale, and
-batch norms have the statistics of a few batches. Inputs have large-scale structure, like photographs: a
-pooled feature of white noise hardly depends on the input.
+The architectures come from transformers (built from a configuration, nothing is downloaded), and two modules
+are our own. A network as its constructor initialises it is a weak test: many initialisers are so small that
+the output is almost 0 or does not depend on the input, and tokens, positions and layer scales start at zero.
+So every parameter is drawn anew by a rule for its kind, such that activations stay near unit scale, and batch
+norms have the statistics of a few batches. Inputs have large-scale structure, like photographs: a pooled
+feature of white noise hardly depends on the input.
 
 Everything is seeded: a name always has the same network and the same samples.
 """
@@ -180,7 +180,7 @@ def _fan_in(owner: nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) -> fl
 
 
 def warm_up(module: nn.Module, sampler: Sampler) -> None:
-    """Sets the statistics of every batch norm to those of a few batches.
+    """Sets the statistics of every batch norm to the statistics of a few batches.
 
     Only the batch norms are in training mode meanwhile, and no module is afterwards.
     """

@@ -7,7 +7,7 @@
     return everything       all operands and all results, and the sources
 
 The oracle is ``ep.module()``. It runs twice on fresh arguments, since buffers keep what was written. A
-program is *equal* if all outputs, the inputs after the call, and those of the second call are eager's.
+program is *equal* if all outputs, and the inputs after the call, are eager's, in the second call too.
 Otherwise our import has to raise UnsupportedOp. If the error says that decomposition helps, the decomposed
 program has to be equal too, in torch and imported.
 

@@ -89,7 +89,7 @@ MODE = {"rounding_mode": st.sampled_from([None, "trunc", "floor"])}
 
 
 def moderate(shapes: Any) -> Any:
-    """Draws float tensors. Those of float64 have moderate values only.
+    """Draws float tensors. Tensors of float64 have moderate values only.
 
     For larger ones, torch's vectorised fmod returns NaN where its scalar fmod does not.
     """

@@ -1,7 +1,7 @@
 """Random programs with one to three claimants and random rules of the user, by seed.
 
-Six kinds of programs take turns. Those of torch have up to 60 calls from the whole operator table. Those of
-`layouts.graphs` have at most 12 nodes, whose dim orders conflict, and are made in a millisecond.
+Six kinds of programs take turns. Programs of torch have up to 60 calls from the whole operator table.
+Programs of `layouts.graphs` have at most 12 nodes, whose dim orders conflict, and are made in a millisecond.
 """
 
 from __future__ import annotations

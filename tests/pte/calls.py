@@ -1,9 +1,9 @@
 """Calls of one overload in a ``.pte`` file of ExecuTorch's portable flow: our results, and its runtime's.
 
-The calls are those of `tests/operators`, drawn in the same way and judged by the same bounds against torch.
-ExecuTorch decomposes many of them, and its runtime computes those for which it has kernels. Where our result
-and the runtime's differ by more than the bound, torch decides: the runtime's kernels of some functions are
-coarser than torch's.
+The calls are drawn as in `tests/operators` and judged by the same bounds against torch. ExecuTorch decomposes
+many of them, and its runtime computes the calls for which it has kernels. Where our result and the runtime's
+differ by more than the bound, torch decides: the runtime's kernels of some functions are coarser than
+torch's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls of one overload in a ``.pte`` file of ours: the results of ExecuTorch's runtime, and ours.
 
-The calls are those of `tests/operators`, drawn in the same way and judged by the same bounds against torch.
+The calls are drawn as in `tests/operators`, and judged by the same bounds against torch.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_ranges_move_into_weights_and_the_result_is_unchanged(norm: nn.Module, a
     smoothed, rows = _core.smooth(graph, magnitudes(graph, x), alpha)
     np.testing.assert_allclose(results(smoothed, x)[0], results(graph, x)[0], rtol=1e-4, atol=1e-4)
     done = {tuple(row["readers"]): row for row in rows if not row["skipped"]}
-    # The scales of a value are those of all layers that read it.
+    # All layers that read a value are in one row: they share its scales.
     assert set(done) == {("linear", "linear_1", "linear_2"), ("linear_3",), ("linear_6",)}
     assert done["linear_3",]["source"] == "linear_2"  # through the product with the attention
     assert done["linear_6",]["source"] == "linear_5"  # through the product with the gate

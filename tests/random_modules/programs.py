@@ -117,7 +117,7 @@ class RandomModule(RandomProgram):
         return module.eval()
 
     def on_the_model(self) -> RandomModule:
-        """Returns the module with the errors that the reference model makes beyond those of rounding.
+        """Returns the module with the reference model's errors beyond rounding errors.
 
         TOSA lets TANH be wrong by an absolute error, 4 * (1 + abs(x)) units in the last place of 1, and the
         reference model uses some of it: its largest error over -12 to 12 is 1.1 of them, and tanh(1e-30)

@@ -7,9 +7,9 @@
 The number of the reference is the one of least magnitude from which on the float network computes the same,
 up to -60 dB, on all inputs of calibration and measurement. If there is none below a quarter of the number, a
 reader notices the number itself: 8 bits cannot hold both, and only the lowered program is compared with the
-quantized one, or refused by node. Ratios are those of all outputs over two inputs that calibration has not
-seen, and count up to 50 dB. Outputs beyond those of calibration saturate in every quantized program, so all
-are compared as if they saturated there.
+quantized one, or refused by node. A ratio is taken over all outputs for two inputs that calibration has not
+seen, and counts up to 50 dB. Outputs beyond the outputs of calibration saturate in every quantized program,
+so all programs are compared as if they saturated there.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _measured(program: Program) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Exact:
-    """The outputs of the floats, and the least and the greatest of those of calibration."""
+    """The outputs of the float network, and the least and the greatest output of calibration."""
 
     outputs: Arrays
     least: float

@@ -143,9 +143,9 @@ Dims order_shown(const ArrayView& array) {
   return axes;
 }
 
-// True if the strides (in logical axes) are those of a memory format, contiguous or channels last. Such
-// strides were chosen by the caller. Other strides are side effects of operations such as slices, transposes,
-// flips and repeats.
+// True if the strides (in logical axes) are a memory format's: contiguous or channels last. Such strides were
+// chosen by the caller. Other strides are side effects of operations such as slices, transposes, flips and
+// repeats.
 bool shows_memory_format(const ArrayView& array) {
   const std::size_t rank = array.shape.size();
   return (rank == 4 || rank == 5) &&

@@ -34,7 +34,7 @@ struct ArrayFormat {
 [[nodiscard]] DType array_dtype(const Graph& graph, const Input& input);
 [[nodiscard]] ArrayFormat array_format(Stage stage, const TensorType& type, const BoundaryFormat& boundary);
 
-// Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
+// Throws LayoutMismatch unless the array has the dtype and the shape of `form`. An integer input may have
 // another integer width; import_array checks its values. A quantized input may already have the storage dtype
 // of `form.qparams`; its elements are copied. If `boundary` is physical and has an order, an output must be
 // row-major. An input with such a boundary is refused if it is not row-major and its logical view has the

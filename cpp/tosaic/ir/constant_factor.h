@@ -27,7 +27,7 @@ struct ConstantFactor {
 // scale is not 0.
 [[nodiscard]] std::optional<ConstantFactor> constant_factor(const Graph& graph, const Node& node);
 
-// The zero point of -x if its integers are those of x mirrored in their range: q becomes min + max - q.
+// The zero point of -x if the integers of x are mirrored in their range: q becomes min + max - q.
 [[nodiscard]] std::int64_t mirrored_zero_point(const QParams& qparams);
 
 // True if the numbers of `from` times a positive factor are, rounded to `to`, the same integers.

@@ -36,8 +36,8 @@ struct Origin {
 [[nodiscard]] OriginRef merge(const std::vector<OriginRef>& origins);
 
 // True if a value is an intermediate value of an FX call, so that it may get the name of the call if it
-// replaces the call's result. `value` is the value's name and `from` its origin; `result` and `at` are those
-// of the result.
+// replaces the call's result. `value` is the value's name and `from` its origin; `result` is the
+// result's name and `at` its origin.
 //
 //   %pool.sums = ..                loc(pool)
 //   %pool = permute(%pool.sums)    loc(pool)   replaced by its operand, which becomes %pool

@@ -28,10 +28,10 @@ class Team;
 [[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
 
 // Computes the deferred constants of `graph` and of its regions, in these places if they have one. The
-// threads of `team` share the work; if it is null, the calling thread does all. Does the same with those
-// deferred constants of `others` that still depend on memory of others then: most of them can be computed
-// from the constants of `graph`. Does not check whether owners changed their memory: use verify_views() on
-// the graph that was imported.
+// threads of `team` share the work; if it is null, the calling thread does all. Then does the same with the
+// deferred constants of `others`, if they still are views of memory of other owners: most of them are not,
+// since they are computed from the constants of `graph`. Does not check whether owners changed their memory:
+// use verify_views() on the graph that was imported.
 void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team,
                        const Places& places = {});
 

@@ -32,8 +32,8 @@ inline constexpr std::int32_t kZeroBins = 16;
 inline constexpr std::int32_t kTableBins = kFirstZeroBin + kZeroBins;
 inline constexpr std::int32_t kSlack = 16;
 
-// Keys are ordered as the values are; the keys of NaN are beyond those of the infinities. The same function
-// makes the bits of a value of its key.
+// Keys are ordered as their values are; the keys of NaN are beyond the keys of the infinities.
+// key_of_bits() also converts a key back to the bits of its value.
 [[nodiscard]] constexpr std::int32_t key_of_bits(std::int32_t bits) {
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }

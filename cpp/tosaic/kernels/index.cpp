@@ -149,8 +149,8 @@ Kernel tosa_scatter(const Request& request) {
   return kernel;
 }
 
-// result[i, j, k] = input[i, index[i, j, k], k] (rank 3, axis 1). On the other axes, the extents of the index
-// are at most those of the input.
+// result[i, j, k] = input[i, index[i, j, k], k] (rank 3, axis 1). On the other axes, the index has at most
+// the extents of the input.
 Kernel gather(const Request& request) {
   const Operand& input = request.operands[0];
   const Shape& shape = request.results[0].shape;

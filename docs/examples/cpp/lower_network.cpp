@@ -36,8 +36,8 @@ using SharedGraph = std::shared_ptr<const tosaic::Graph>;
 // ---- an operator of your own: a description, and a kernel ----
 
 // The description is a node `opaque` of the graph. tosaic cannot infer the type of the result, so the node
-// has it. `target` finds the kernel of the node. `domain` and `name` are those of the CUSTOM that the node
-// becomes in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a
+// has it. `target` finds the kernel of the node. `domain` and `name` are written into the CUSTOM that the
+// node becomes in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a
 // tensor is not in row-major order. It is the call in Python's form, swish(operand 0, 1.5), so that Python
 // runs the file with a description of swish. With layout kAny the operator computes each element by itself,
 // so it takes its tensors in any dim order.
@@ -105,8 +105,8 @@ tosaic::pipeline::Pipeline pipeline_with_quick_gelu() {
 
 // ---- the network ----
 
-// A convolution of 4 channels with 3x3 weights, padded so that the image keeps its size. Axes are those of
-// torch: (image, channel, row, column).
+// A convolution of 4 channels with 3x3 weights, padded so that the image keeps its size. Axes are in torch's
+// order: (image, channel, row, column).
 tosaic::ValueId add_conv(tosaic::Graph& graph, tosaic::ValueId x, const std::string& name) {
   std::vector<double> weights;
   for (int i = 0; i < 4 * 4 * 3 * 3; ++i) weights.push_back(0.2 * std::sin(i));

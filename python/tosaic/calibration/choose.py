@@ -62,8 +62,8 @@ def chosen_qparams(
     statistics : sequence of Histogram or ObservedRange
         Statistics of all samples.
     known : dict, optional
-        Qparams that were chosen for the same samples and weights, under another plan of the same graph. Those
-        of this plan are added.
+        Qparams that were chosen for the same samples and weights, under another plan of the same graph. The
+        function adds the qparams of this plan.
     held : mapping of Slot to QParams, optional
         Qparams that do not change: qparams of weights that an accuracy tool has put on their grids.
     bounds : mapping of int to (float, float), optional

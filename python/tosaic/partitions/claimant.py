@@ -123,8 +123,8 @@ class Claimant:
         The TOSA target for which groups of nodes are lowered; empty for claimants that do not read TOSA.
     arithmetic : str
         The TOSA target in which the claimant's arithmetic is written. It is `target`, if there is one. Groups
-        of Cortex-M and Neutron are lowered to it, too, so that they compute the integers of CMSIS-NN, those
-        of a Cortex-M. Nothing was run on a Neutron. Empty for the host.
+        of Cortex-M and Neutron are lowered to it, too, so that they compute the integers of CMSIS-NN, as on
+        a Cortex-M. Nothing was run on a Neutron. Empty for the host.
     semantics : {"tosa", "cmsis-nn"}
         The integer forms of operators, of which `rounding`, `average_pool` and `softmax` are three.
     rounding : {"single_round", "inexact_round", "double_round"}

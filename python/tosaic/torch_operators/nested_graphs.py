@@ -42,9 +42,9 @@ class NestedGraphs:
         self.wrapped, self.own_place = Wrapped(), Place(self._writer.prefix, self._reader.owner)
 
     def opened(self, node: Any, at: Place) -> tuple[Sequence[Any], Place] | None:
-        """Returns the nodes to read before a call in a graph, and their place: those of the graph it wraps.
+        """Returns the nodes of the graph that a call wraps, and their place: they are read before the call.
 
-        None for a call that wraps no graph, or one whose nodes were read before.
+        None for a call that wraps no graph, or a graph whose nodes were read before.
         """
         found = self._wrapped_by(node, at) if self._reader.is_higher_order(node.target) else None
         if found is None:

@@ -100,7 +100,7 @@ class NodeReader(Reader):
     def _collect(
         self, nodes: Sequence[Any], at: Place, collected: list[Any], found: list[OperatorRow | None]
     ) -> bool:
-        """Adds the nodes of a graph with their rows, and before each wrapper those of its graph.
+        """Adds the nodes of a graph with their rows, and before a wrapper the nodes of the graph it wraps.
 
         Returns True if a call writes.
         """

@@ -15,7 +15,7 @@ ValueRange range_of(const Case& c, ValueId id, ValueRange input) {
   return IntegerRanges(c.graph, std::move(known), {}).of(id);
 }
 
-TEST_CASE("ranges of integers follow from those of the inputs", "[analysis]") {
+TEST_CASE("ranges of integers follow from the ranges of the inputs", "[analysis]") {
   Case c;
   const ValueId x = c.input("x", kI32);
   const ValueId difference = c.add(Op::kSub, {x, c.add(Op::kMul, {x, x})});

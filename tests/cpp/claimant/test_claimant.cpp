@@ -86,7 +86,7 @@ TEST_CASE("a rule that matches no node is an error") {
                     Catch::Contains("rule deny(module='head') matches no node"));
 }
 
-TEST_CASE("a device of the caller is a claimant like those of tosaic") {
+TEST_CASE("a device of the caller is a claimant like tosaic's own devices") {
   const auto mine = std::make_shared<const Device>(
       Device{.name = "mine",
              .members = {{"mine-1"}, {"mine-2", CmsisNnKernels::kDsp}},

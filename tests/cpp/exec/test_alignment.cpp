@@ -8,7 +8,7 @@
 
 namespace tosaic::exec {
 
-TEST_CASE("extents that look permuted may be those of a reshape, if the number of axes differs", "[exec]") {
+TEST_CASE("extents that look permuted may come from a reshape, if the number of axes differs", "[exec]") {
   const std::vector<float> data{1, 2, 3, 4, 5, 6};
   const std::vector<Alignment> tried = alignments({2, 3}, {1, 1, 3, 2});
   REQUIRE(tried.size() == 2);

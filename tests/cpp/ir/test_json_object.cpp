@@ -9,7 +9,7 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-TEST_CASE("the keys of a JSON object are those of the outermost object", "[ir][json]") {
+TEST_CASE("json_keys returns the keys of the outermost object", "[ir][json]") {
   CHECK(json_keys("{}") == Keys{});
   CHECK(json_keys(" {\n} ") == Keys{});
   CHECK(json_keys(R"({"args":[{"$":0},-1.5e-3,"}",null],"kwargs":{"a":true}})") == Keys{"args", "kwargs"});

@@ -109,7 +109,7 @@ TEST_CASE("capped weights and their excess are the weights, and no pair saturate
   }
 }
 
-TEST_CASE("a pair of weights has an excess if those of one sign are more than 128 together", "[excess]") {
+TEST_CASE("a pair of weights has an excess if weights of one sign are more than 128 together", "[excess]") {
   const std::vector<Index> two = {0, 1}, one = {0};
   const auto has_excess = [&](std::int8_t a, std::int8_t b) {
     const std::int8_t pair[] = {a, b};

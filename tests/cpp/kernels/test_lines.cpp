@@ -75,7 +75,7 @@ TEST_CASE("padding of floats is not multiplied", "[lines]") {
   }
 }
 
-TEST_CASE("runs are those of lines inside of the image", "[lines]") {
+TEST_CASE("runs are the lines inside of the image", "[lines]") {
   std::mt19937 random(20);
   const Index channels = 10, size = 4, depth = 9 * channels, line = size * channels;
   const Product<float> product(square(channels, 1, size), gemm_kernels_f32(best_isa()), random);

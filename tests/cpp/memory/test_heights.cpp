@@ -1,4 +1,4 @@
-// Compares heights that items reach with those of all choices of items.
+// Compares the heights that items reach with the sums of all choices of items.
 #include <catch2/catch.hpp>
 #include <random>
 #include <set>

@@ -143,7 +143,7 @@ def test_the_error_is_below_that_of_torchaos_histogram(distribution: str, kind: 
         (distribution, kind)
         for distribution in EXACT
         for kind in ("int8", "uint8", "symmetric int8", "symmetric uint8", "int16")
-        # Pixels have 250 steps on one side of zero; those of 16 bits are finer than the bins of a histogram.
+        # Pixels have 250 steps on one side of zero; steps of 16 bits are finer than the bins of a histogram.
         if distribution != "pixels" or kind in ("int8", "uint8")
     ],
 )

@@ -59,7 +59,7 @@ def prepared(quantizer: Any, *, qat: bool = False) -> Any:
 
 
 def observers_of(model: Any) -> list[Any]:
-    """Returns the observers or fake-quant modules of a graph, other than those of biases."""
+    """Returns the observers or fake-quant modules of a graph, except the observers of biases."""
     return [
         each
         for name, each in model.named_modules()

@@ -24,7 +24,7 @@ Outputs = tuple[torch.Tensor, ...]
 
 
 class Head(nn.Module):
-    """Convolutions and norms at two levels of a pyramid: those of a level are chosen by index."""
+    """Convolutions and norms at two levels of a pyramid: each level chooses its modules by index."""
 
     def __init__(self, convs: int, norms: int, *, bias: bool) -> None:
         super().__init__()

@@ -28,7 +28,8 @@ struct Match {
   // a float holds the integers themselves.
   bool is_number = false;
   // The qparams of b's integers if its label has others: b's value moves elements of a value whose integers
-  // stand for two numbers, such as those of x and of x + x. Null if the label is right.
+  // stand for two numbers, such as the integers of x, which also stand for x + x with twice the scale. Null
+  // if the label is right.
   QParamsRef units = nullptr;
 };
 

@@ -21,7 +21,7 @@
 
 namespace tosaic::exec {
 
-// How the qparams of a value of b, the program that is compared, differ from those of the reference a.
+// How the qparams of a value of b, the program that is compared, differ from the qparams of the reference a.
 enum class Quantization : std::uint8_t {
   kSame,   // they do not, or one side has none
   kNear,   // as after two calibrations

@@ -6,9 +6,9 @@
 
 namespace tosaic::passes {
 
-// An output of the simplified graph is an output of the graph itself: same place, same value. Only the
-// constants among them are taken over, so that all other calls are still those of the program that was
-// imported.
+// An output of the simplified graph has the same position and the same value as in the graph itself. Only
+// outputs that became constants are taken from the simplified graph, so that the graph still has all other
+// calls of the program that was imported.
 std::optional<Graph> fold_returned(const Graph& graph) {
   const std::optional<Graph> simple = simplify(graph);
   if (!simple) return std::nullopt;

@@ -1,4 +1,4 @@
-// A value of more than 6 axes is stored with the same elements in the same order, but with fewer axes: those
+// A value of more than 6 axes is stored with the same elements in the same order, but with fewer axes: axes
 // of extent 1 are dropped, and neighbours are joined. An operator decides which of its axes can be joined:
 //
 //   elementwise      neighbours along which the same operands broadcast

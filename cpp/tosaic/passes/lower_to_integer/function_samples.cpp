@@ -278,7 +278,7 @@ std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, con
 }
 
 // A function at knots, some of which are outside of the domain. A line that ends at such a knot goes through
-// the function at the end of the domain. After `half` knots, those of the other sign follow.
+// the function at the end of the domain. After `half` knots of one sign, the knots of the other sign follow.
 std::vector<std::int64_t> with_ends(const std::vector<std::int64_t>& knots, std::size_t half,
                                     ValueRange domain, const auto& function) {
   std::vector<std::int64_t> places;

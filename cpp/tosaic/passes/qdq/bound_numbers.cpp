@@ -22,7 +22,7 @@
 //   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -inf, %x)
 //   %i = argsort(%m)                             %i = argsort(%m)
 //
-// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and those
+// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and elements
 // below all others stay below them.
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
 //   table -> index -> output          a constant is rounded at the edge table -> index. If it has numbers
-//                                     beyond those of activations, it has up to 32 bits, so that the others
-//                                     have their bits, too
+//                                     beyond the numbers of activations, it has up to 32 bits, so that its
+//                                     other numbers are exact enough, too
 //
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is
 // moved or bounded by a call that is not selected. A call of torch that stores a value in a state or an input

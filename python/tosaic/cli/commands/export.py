@@ -47,7 +47,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FOLDER", required=True, help="a new folder for the files")
     command.add_argument("--floats", action="store_true", help="quantize nothing")
     command.add_argument(
-        "--claimants", metavar="NAMES", help="who takes nodes, in order, in place of those of the recipe"
+        "--claimants", metavar="NAMES", help="who takes nodes, in order, in place of the recipe's claimants"
     )
     add_io(command)
     command.add_argument(

@@ -21,7 +21,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="OUT", help="write the list for ExecuTorch's selective build: a .yaml file"
     )
     command.add_argument(
-        "--all-dtypes", action="store_true", help="kernels for all dtypes, not only those of the calls"
+        "--all-dtypes", action="store_true", help="kernels for all dtypes, not only for dtypes of the calls"
     )
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
 

@@ -56,11 +56,11 @@ def read_module(
 ) -> ImportedModule:
     """Imports the graph of a module.
 
-    Calls in training mode are read as in evaluation, which the quantized network does.
-    Calls of ``copy_`` that store a float state are outputs, too. Without `stores` they are not, and those
-    whose results are not read are left out: the planner has nothing to round in them. Symbolic sizes have the
-    values that `sizes` has by input and axis, by default those that torch traced them with. Calls of modules
-    (guards) have no value.
+    Calls in training mode are read as in evaluation, which the quantized network does. Calls of ``copy_``
+    that store a float state are outputs, too. Without `stores` they are no outputs, and a call of ``copy_``
+    whose result is not read is left out: the planner has nothing to round in it. Symbolic sizes have the
+    values that `sizes` has by input and axis, by default the traced values. Calls of modules (guards) have no
+    value.
 
     Raises
     ------

@@ -121,7 +121,7 @@ std::vector<float> growing_samples(std::size_t count, std::uint32_t seed) {
   return out;
 }
 
-TEST_CASE("counts in a table are those of the samples, each as often as it was given", "[observe]") {
+TEST_CASE("a table counts each sample as often as it was given", "[observe]") {
   const std::vector<float> samples = growing_samples(30'000, 5);
   Histogram expected, found;
   Histogram::Table table;
@@ -270,7 +270,7 @@ TEST_CASE("each channel has the histogram of its own samples", "[observe]") {
   }
 }
 
-TEST_CASE("channels that are not those of the values are refused", "[observe]") {
+TEST_CASE("channels other than the channels of the values are refused", "[observe]") {
   std::vector<Range> ranges(3);
   const std::vector<float> values(12);
   CHECK_THROWS_WITH(observe_channels(values, {2, 2, 3}, std::span(ranges)),
