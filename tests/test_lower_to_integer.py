@@ -973,7 +973,7 @@ def test_bounds_of_a_clamp_that_leave_one_number_give_that_number(bounds: tuple[
 def test_a_function_that_turns_between_the_entries_of_a_table_is_refused_by_name(
     name: str, scale: float, is_wild: bool
 ) -> None:
-    """The product has more integers than a table has entries. A single step, as of atan, is no such turn."""
+    """The product has more integers than a table has entries. A single step, as of atan, is different."""
     x, y = (integers(4, 40, dtype=torch.int16, seed=seed) for seed in (5, 8))
 
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -483,7 +483,7 @@ def _outputs(program: tosaic.Lowered, sample: tuple[torch.Tensor, ...]) -> list[
 
 @pytest.mark.parametrize(("dtype", "target"), [(torch.float16, "FP"), (torch.bfloat16, "FP+bf16")])
 def test_a_network_of_half_precision_that_is_right_is_called_right(dtype, target) -> None:
-    # Its input is rounded to integers by float operators, whose results are no result of the linear layer.
+    # Its input is rounded to integers by float operators, whose results are not results of the linear layer.
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).to(dtype).eval()
     samples = [(torch.randn(4, 16, dtype=dtype),) for _ in range(4)]
@@ -692,7 +692,7 @@ def test_a_number_near_a_tie_may_be_rounded_either_way_in_front_of_a_movement() 
 
 
 def test_a_product_that_a_movement_and_floats_follow_is_judged_with_its_rounding() -> None:
-    """b has merged the movement into the product. The movement that ends in floats is no quantizer."""
+    """b has merged the movement into the product. The movement that ends in floats is not a quantizer."""
 
     class Product(torch.nn.Module):
         def __init__(self) -> None:

@@ -588,7 +588,7 @@ def test_results_that_do_not_depend_on_a_quantized_operand_are_integers(function
 
 @pytest.mark.parametrize("name", ["kron", "cumprod"])
 def test_a_call_of_several_nodes_behind_a_view_has_a_scale_of_its_own(name: str) -> None:
-    """One view of two, the second of which is inside of the call, is no unit."""
+    """One view of two, the second of which is inside of the call, is not a unit."""
 
     def call(module: Any, x: torch.Tensor) -> torch.Tensor:
         y = module.linear(x).reshape(1, 2, 1, 2, 1, 2)

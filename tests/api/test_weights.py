@@ -182,7 +182,8 @@ def test_the_large_constants_of_a_lowered_program_lie_in_its_file(tmp_path) -> N
     assert len(other) < len(file)
     assert low.file_size(locations=False) == len(other)
     again = pickle.loads(pickle.dumps(low))
-    # The source, the graph before TOSA and the final graph keep the large weight; the file is no fourth copy.
+    # The source, the graph before TOSA and the final graph keep the large weight; the file is not a fourth
+    # copy.
     assert len(pickle.dumps(low)) < 4 * 4 * 10_000
     for each in (again, copy.deepcopy(low)):
         assert each.to_bytes() == file

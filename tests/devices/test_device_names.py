@@ -50,7 +50,7 @@ def pattern(names: list[str], *, is_library: bool) -> re.Pattern[str]:
 
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yields identifiers and strings of Python that are no docstrings, without ExecuTorch's modules."""
+    """Yields identifiers and strings of Python that are not docstrings, without ExecuTorch's modules."""
     documentation = {
         (node.value.lineno, node.value.col_offset)
         for node in ast.walk(ast.parse(source))

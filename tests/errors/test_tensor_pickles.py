@@ -1,4 +1,4 @@
-"""Pickles of tensors are interpreted, not executed: what is no tensor is refused before it takes memory."""
+"""Pickles of tensors are interpreted, not executed: other objects are refused before they take memory."""
 
 from __future__ import annotations
 

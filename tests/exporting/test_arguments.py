@@ -1,4 +1,4 @@
-"""Arguments that are no tensors, symbolic batches, equal extents, and places of the folder."""
+"""Arguments that are not tensors, symbolic batches, equal extents, and places of the folder."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SharedBuffers(nn.Module):
 
 
 class WrittenTensors(nn.Module):
-    """A parameter and a tensor that is no buffer are written."""
+    """A parameter and a tensor that is not a buffer are written."""
 
     def __init__(self) -> None:
         super().__init__()

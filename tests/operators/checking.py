@@ -86,7 +86,7 @@ class Row:
     scale : str
         ``value``, ``terms`` or ``conditioned``: see above.
     call : callable, optional
-        Called instead of the overload, if the results of the overload are no tensors or if its arguments are
+        Called instead of the overload, if the results of the overload are not tensors or if its arguments are
         functions.
     unit : float
         The size of an intermediate result to whose errors the result is exposed: errors are relative to at

@@ -224,8 +224,8 @@ class _SplitCheck:
         """Says whether groups for TOSA transpose what their plans do not, or more than the whole program.
 
         A value that several groups read in an order in which it is not made is transposed by each of them.
-        The plan of the whole program transposes it once, so it is no bound if there is such a value. Without
-        profile INT, integers beyond 24 bits are moved as two halves in f32, which a plan counts once.
+        The plan of the whole program transposes it once, so it is not a bound if there is such a value.
+        Without profile INT, integers beyond 24 bits are moved as two halves in f32, which a plan counts once.
         """
         total = 0
         for group, part in zip(self.plan.groups, self.split.parts, strict=True):

@@ -27,7 +27,7 @@ INT = "TOSA-1.0+INT"
 
 
 class Nested(torch.nn.Module):
-    """Nested arguments and results, an argument that is no tensor, and channels-last images."""
+    """Nested arguments and results, an argument that is not a tensor, and channels-last images."""
 
     def __init__(self) -> None:
         super().__init__()

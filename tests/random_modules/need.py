@@ -2,8 +2,8 @@
 
 A refusal is needed if each of its problems is in the table: the program then has no form on the target,
 whatever tosaic does. Problems that follow from others, such as "its operand is a float", do not count. A node
-without an integer form is no such problem: profile INT has no floats, but `tosaic.quantize` made the program,
-and could have quantized the node. Those refusals are counted as *without need*.
+without an integer form is not such a problem: profile INT has no floats, but `tosaic.quantize` made the
+program, and could have quantized the node. Those refusals are counted as *without need*.
 
 That one unit does not represent the numbers of a tensor is forced if the numbers are returned, as they are
 or after arithmetic that tells both of them. A softmax, a comparison, or a quantize node that saturates does

@@ -29,7 +29,7 @@ void with_errors_rethrown(const std::function<void()>& body, const Rethrow& reth
   }
 }
 
-// Runs `body`, which is the user's code. If it throws a logic_error or runtime_error that is no error of
+// Runs `body`, which is the user's code. If it throws a logic_error or runtime_error that is not an error of
 // tosaic, calls refuse(exception). Other exceptions pass, such as std::bad_alloc.
 template <class Refuse>
 void with_exceptions_refused(const std::function<void()>& body, const Refuse& refuse) {

@@ -245,7 +245,7 @@ Numbers weight_axis(const NodeView& view) {
 
 bool is_tosa(const NodeView& view) { return info(view.node.op).is_tosa; }
 
-// The tensors of a node that are no constants.
+// The tensors of a node that are not constants.
 std::vector<const TensorType*> tensors(const NodeView& view) {
   std::vector<const TensorType*> out;
   for (const ValueId operand : view.operands())
@@ -273,7 +273,7 @@ std::size_t channel_axis(const NodeView& view, std::size_t rank) {
   return is_tosa(view) || rank < 3 ? rank - 1 : 1;
 }
 
-// The axis that is `place` axes before the last one among those that are no channels.
+// The axis that is `place` axes before the last one among those that are not channels.
 template <std::size_t Place>
 Numbers spatial_extent(const NodeView& view) {
   Numbers out;

@@ -458,7 +458,7 @@ bool LocalReference::run(const Node& node) {
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
   // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats,
-  // and to the whole number in integers, for which half a unit is no difference.
+  // and to the whole number in integers, where half a unit makes no difference.
   const double unit = node.op == Op::kCast && !floats ? unit_behind(graph_, graph_.operands(node)[0]) : 0;
   std::vector<std::vector<Array>> variants;
   if (floats || has_errors || is_float(dtype))

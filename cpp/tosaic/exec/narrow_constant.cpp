@@ -191,7 +191,7 @@ std::optional<NarrowForm> cast_form(const OriginRef& origin, const ConstantRef& 
   return with_few_axes(form);
 }
 
-// The operator with which a step does what the node does; nothing if the node is no step.
+// The operator with which a step does what the node does; nothing if the node is not a step.
 std::optional<Op> step_op(const Node& node) {
   static constexpr OpTable<Op> kSteps = {{Op::kAdd, Op::kAdd}, {Op::kTosaAdd, Op::kAdd},
                                          {Op::kSub, Op::kSub}, {Op::kTosaSub, Op::kSub},

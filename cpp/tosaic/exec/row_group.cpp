@@ -505,7 +505,7 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
         const std::optional<Follows> follows = follow(operand.shape, whole, 1);
         const bool by_row = merges_ ? follows->by_any : follows->by_row;
         operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
-        // A part of a constant is no constant for the kernel.
+        // A part of a constant is not a constant for the kernel.
         if (follows->by_any) operand.constant = nullptr;
       }
     }

@@ -1,5 +1,5 @@
-// ComputingCalls: the names of the FX calls from which at least one node was made that is no dequantize node.
-// They tell the dequantize nodes of insert_quantization from dequantize calls of torch:
+// ComputingCalls: the names of the FX calls from which at least one node was made that is not a dequantize
+// node. They tell the dequantize nodes of insert_quantization from dequantize calls of torch:
 //
 //   %c = conv(...)                    loc(conv2d)
 //   %c.quantize = quantize(%c)        loc(conv2d)                  inserted, with the origin of %c

@@ -23,8 +23,8 @@ struct ConstantFactor {
 };
 
 // Returns nothing unless the node is a product, or a quotient that does not round, by a constant that has one
-// number, and the result has the shape of the other operand. The constant may be quantized. 0 is no factor: a
-// scale is not 0.
+// number, and the result has the shape of the other operand. The constant may be quantized. 0 is not a
+// factor: a scale is not 0.
 [[nodiscard]] std::optional<ConstantFactor> constant_factor(const Graph& graph, const Node& node);
 
 // The zero point of -x if the integers of x are mirrored in their range: q becomes min + max - q.

@@ -24,7 +24,7 @@ inline constexpr int kMaxJsonDepth = 256;
 [[nodiscard]] bool is_blank(std::string_view text);
 
 // The object with one more entry at its end. `value` is JSON. A blank text is the empty object. Throws
-// InternalError if the text is no object, which verify() refuses in arguments.
+// InternalError if the text is not an object, which verify() refuses in arguments.
 [[nodiscard]] std::string with_entry(std::string_view object, std::string_view key, std::string_view value);
 
 }  // namespace tosaic

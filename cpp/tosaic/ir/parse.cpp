@@ -235,7 +235,7 @@ struct StringHash {
 };
 
 // Runs `body`. Adds the position in the text to errors of the types that it builds (a list is too long, an
-// order is no permutation).
+// order is not a permutation).
 template <class Body>
 auto located_at(const Scanner& scanner, std::size_t at, Body body) {
   try {

@@ -53,7 +53,7 @@ std::optional<std::int64_t> reshaped_axis(const Shape& before, const Shape& afte
 }
 
 // The axis of the result that has the positions of the operand's axis. Returns nothing if there is none, or
-// if the node inserts a number that is no element of the operand.
+// if the node inserts a number that is not an element of the operand.
 using AxisRule = std::optional<std::int64_t> (*)(const Graph&, const Node&, std::int64_t from);
 
 std::optional<std::int64_t> same_axis(const Graph&, const Node&, std::int64_t from) { return from; }

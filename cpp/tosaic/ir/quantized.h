@@ -75,7 +75,7 @@ template <class A, class B>
 
 // The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
 // per-channel axis, and the axis of groups, become the axes to which the node moves them. The scales of an
-// axis are reversed, chosen or repeated as its indices are. Returns nothing if the axis is no axis of the
+// axis are reversed, chosen or repeated as its indices are. Returns nothing if the axis is not an axis of the
 // result, if the node inserts a number or takes elements along the axis at indices that are data, and for
 // groups whose indices change. Per-tensor parameters are returned unchanged.
 [[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,

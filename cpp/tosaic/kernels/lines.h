@@ -2,11 +2,11 @@
 // of the input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line
 // that the patch reaches (isa/gemm.h, Run).
 //
-// Padding of floats is not multiplied: a line beyond the upper or lower edge is no run, and a run says what
-// the first and the last pixel of a line do not have. Whether a product is skipped depends on its pixel only,
-// so that infinite weights have the same results in all parts of a product. Where more pixels than these
-// reach beyond the left or right edge, the lines are copied once for a block of output lines, with their
-// padding, which is multiplied.
+// Padding of floats is not multiplied: a line beyond the upper or lower edge is not a run, and a run says
+// what the first and the last pixel of a line do not have. Whether a product is skipped depends on its pixel
+// only, so that infinite weights have the same results in all parts of a product. Where more pixels than
+// these reach beyond the left or right edge, the lines are copied once for a block of output lines, with
+// their padding, which is multiplied.
 #pragma once
 
 #include <array>

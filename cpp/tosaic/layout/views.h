@@ -22,7 +22,7 @@ struct View {
   [[nodiscard]] DimOrder of_data(const DimOrder& order) const;
 };
 
-// One view per value, by value index. A permute or reshape of a constant is no view, since constants are
+// One view per value, by value index. A permute or reshape of a constant is not a view, since constants are
 // transposed at compile time.
 [[nodiscard]] std::vector<View> views_of(const Graph& graph);
 // True if the node makes a view. Such a node computes nothing, so it chooses no order.

@@ -83,8 +83,8 @@ struct MemoryPlan {
                                                                    std::size_t alignment = kAlignment);
 
 // For each operand of a concatenation along the outermost axis of extent other than 1, the byte offset in the
-// result, or kNoPart if the operand is empty or the offset is no multiple of `alignment`. Returns nothing for
-// other nodes.
+// result, or kNoPart if the operand is empty or the offset is not a multiple of `alignment`. Returns nothing
+// for other nodes.
 inline constexpr std::size_t kNoPart = static_cast<std::size_t>(-1);
 [[nodiscard]] std::optional<std::vector<std::size_t>> part_offsets(const Graph& graph, const Node& node,
                                                                    std::size_t alignment = kAlignment);

@@ -19,7 +19,7 @@ class ModuleStacks {
   explicit ModuleStacks(ProgramNodes& program) : program_(program) {}
 
   // Reads the text of a module stack, and returns the position of the stack in the program. Throws WrongJson
-  // if the text is no module stack.
+  // if the text is not a module stack.
   [[nodiscard]] std::uint32_t read(std::string_view recorded);
 
  private:

@@ -27,7 +27,7 @@ struct Weight {
   TensorMeta meta = {};  // not that of a pickled one
 };
 
-// A list of weights. An entry is read when it is asked for: a damaged one that nobody needs is no error.
+// A list of weights. An entry is read when it is asked for: a damaged one that nobody needs is not an error.
 class WeightList {
  public:
   // Throws InvalidGraph, which names the list by `what`. The document must live as long as the list.

@@ -44,7 +44,7 @@ class Reader {
     CallNode output{.name = unique("output"), .kind = CallKind::kOutput};
     for (const Output& each : graph_.outputs()) {
       const NodeIndex from = call_of_value_[each.value.index()];
-      // A new value of a state is read, too, but it is no output that the caller knows.
+      // A new value of a state is read, too, but it is not an output that the caller knows.
       if (each.kind == OutputKind::kUser)
         outputs.push_back({each.path.empty() ? graph_.value(each.value).name : each.path, from});
       output.operands.push_back({"args[0][" + std::to_string(output.operands.size()) + "]", from});

@@ -150,8 +150,8 @@ def note_crowded_addends(
 def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_sum: float) -> bool:
     """Warns if the scale of a constant addend leaves too few bits to channels, and returns whether it did.
 
-    That is no bit at all, or an error of more than eight units of the sum in a channel of less than 16 units
-    of the addend.
+    Too few means no bit at all, or an error of more than eight units of the sum in a channel of less than 16
+    units of the addend.
 
     Parameters
     ----------

@@ -122,10 +122,10 @@ class CallGraph:
         Producers stand before their users.
     inputs : sequence of GraphPort
         The inputs of the caller, flattened, in order, those included that nothing reads. Placeholders of
-        parameters and buffers are no inputs of the caller.
+        parameters and buffers are not inputs of the caller.
     outputs : sequence of GraphPort
         The results for the caller, flattened, in order. A node that is returned twice stands here twice.
-        Writes to buffers are no outputs.
+        Writes to buffers are not outputs.
 
     Raises
     ------

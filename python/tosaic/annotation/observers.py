@@ -364,7 +364,7 @@ class LeastErrorBehind(Observer):
     Raises
     ------
     InvalidGraph
-        `reader` is no name, or `eps` is not positive.
+        `reader` is not a name, or `eps` is not positive.
     """
 
     reader: str = ""

@@ -37,7 +37,7 @@ class Select(Short):
     Raises
     ------
     InvalidGraph
-        A condition is no string, such as an operator of torch in place of its name.
+        A condition is not a string, such as an operator of torch in place of its name.
     """
 
     name: str | None = None

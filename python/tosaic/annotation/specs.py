@@ -328,7 +328,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     Raises
     ------
     InvalidGraph
-        `name` is no such name, or the dtype has too few bits.
+        `name` is not such a name, or the dtype has too few bits.
 
     Examples
     --------
@@ -426,7 +426,7 @@ def _check(spec: Any) -> None:
 def _set_whole(
     spec: Any, name: str, what: str, limits: tuple[int, int] | None, *, optional: bool = False
 ) -> None:
-    """Converts a field to int, and refuses what is no whole number or is beyond the limits of the dtype."""
+    """Converts a field to int, and refuses a number that is not whole or is beyond the dtype's limits."""
     value = getattr(spec, name)
     if value is None and optional:
         return

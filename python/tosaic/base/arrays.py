@@ -43,7 +43,7 @@ def as_array(
         Dtype of the input in the graph. If it is ``f16``, ``f32`` or ``f64``, Python numbers (also in nested
         lists and tuples) are converted to it. It has no effect on arrays and tensors.
     where, what : str
-        The location and the subject of error messages, if the value is no input: ``constant 'scale'``.
+        The location and the subject of error messages, if the value is not an input: ``constant 'scale'``.
 
     Raises
     ------

@@ -130,7 +130,7 @@ def tools_of(given: Any) -> tuple[Tool, ...]:
     Raises
     ------
     InvalidGraph
-        A name or object is no tool, or a tool is there twice. The message has near names.
+        A name or object is not a tool, or a tool is there twice. The message has near names.
 
     Examples
     --------

@@ -205,7 +205,7 @@ class _Pair:
         self._graph_a, self._traced = a.runnable.graph, True
         # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
         self.against_floats = b.quantized and not a.quantized
-        # Values that are no numbers, such as indices: quantization may make them otherwise.
+        # Values that are not numbers, such as indices: quantization may make them otherwise.
         values: Iterable[_core.Value] = a.runnable.graph.values if self.against_floats else ()
         self._decisions = {value.name for value in values if not is_float(value.dtype)}
         is_whole = self._graph_b is not b.runnable.graph  # one model computes the whole graph

@@ -50,7 +50,7 @@ def register(device: Device) -> Device:
     Raises
     ------
     InvalidGraph
-        It is no device; an operator, quantity, dtype or target of its tables does not exist; a limit is of
+        It is not a device; an operator, quantity, dtype or target of its tables does not exist; a limit is of
         an operator that it does not have; or a device, a member, a recipe or a payload of this name exists
         already.
 
@@ -70,7 +70,7 @@ def register(device: Device) -> Device:
 
 
 def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
-    """Refuses what is no device, and a device with a name that another one has."""
+    """Refuses what is not a device, and a device with a name that another one has."""
     if not isinstance(device, Device):
         raise refusal(where, "device", "a tosaic.devices.Device", shown(device))
     _ = device.core

@@ -123,7 +123,7 @@ def unpack_vela(data: bytes) -> VelaProgram:
     Raises
     ------
     InvalidGraph
-        The bytes are no such stream, or are cut off. Blocks outside of the file are refused, too.
+        The bytes are not such a stream, or are cut off. Blocks outside of the file are refused, too.
     """
     blocks: dict[str, bytes] = {}
     at = 0

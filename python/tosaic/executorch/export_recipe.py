@@ -47,7 +47,7 @@ def export_recipe(recipe: Recipe) -> Any:
         ``exported``, and claimants that do not read TOSA. The claimant ``grid-sampler`` has a place: samplers
         stay on the host.
     InvalidGraph
-        `recipe` is no recipe.
+        `recipe` is not a recipe.
 
     Notes
     -----

@@ -39,7 +39,7 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
     Raises
     ------
     InvalidGraph
-        `program` is no EdgeProgramManager.
+        `program` is not an EdgeProgramManager.
     WriteError
         One of the files cannot be written. Older files are then unchanged, both of them.
 

@@ -126,7 +126,7 @@ class Scenario:
         Raises
         ------
         InvalidGraph
-            `found` is no list or tuple, or has something else than a list or tuple for a sample.
+            `found` is not a list or tuple, or has something else than a list or tuple for a sample.
         """
         out: list[str] = []
         given: Any = found

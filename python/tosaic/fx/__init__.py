@@ -174,7 +174,7 @@ def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     Raises
     ------
     InvalidGraph
-        `model` is no GraphModule.
+        `model` is not a GraphModule.
 
     Examples
     --------
@@ -217,8 +217,8 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
     Raises
     ------
     InvalidGraph
-        `inner` is no quantizer, or `rules` has something that cannot be called. From `prepare_pt2e`: a rule
-        matches nothing, and does not allow that.
+        `inner` is not a quantizer, or `rules` has something that cannot be called. From `prepare_pt2e`: a
+        rule matches nothing, and does not allow that.
     """
     from tosaic.fx.quantizer.wrapper import WrappedQuantizer
 
@@ -279,7 +279,7 @@ def fold_norms(model: Any) -> Any:
     Raises
     ------
     InvalidGraph
-        It is no GraphModule, or it is prepared already.
+        It is not a GraphModule, or it is prepared already.
 
     Examples
     --------

@@ -69,7 +69,7 @@ class PassTiming:
 
 @dataclass
 class OtherSeconds:
-    """How long a lowering took for what is no pass.
+    """How long a lowering took for what is not a pass.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class Lowered(Preparable):
 
     @property
     def other_seconds(self) -> OtherSeconds:
-        """The time of what is no pass."""
+        """The time of what is not a pass."""
         return self._other_seconds
 
     @property

@@ -363,7 +363,7 @@ def _is_integer(source: str, dtype: str) -> bool:
 
 
 def _initial_bytes(entry: Fields) -> int:
-    """Returns how many bytes the initial value of an input has; 0 for an input that is no state."""
+    """Returns how many bytes the initial value of an input has; 0 for an input that is not a state."""
     fields = entry.at_or_none("initial")
     if fields is None:
         return 0

@@ -154,7 +154,7 @@ class MemoryPlan(Reportable):
         Raises
         ------
         InvalidGraph
-            The file cannot be read, or is no memory plan.
+            The file cannot be read, or is not a memory plan.
         """
         return plan_from_json(path, cls)
 
@@ -173,7 +173,7 @@ class MemoryPlan(Reportable):
         Raises
         ------
         InvalidGraph
-            The file cannot be read, or is no memory plan.
+            The file cannot be read, or is not a memory plan.
         """
         return plan_from_csv(path, cls)
 

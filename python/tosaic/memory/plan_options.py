@@ -33,7 +33,7 @@ def options_of(**options: object) -> PlanOptions:
     Raises
     ------
     InvalidGraph
-        ``arenas`` is no mapping from names to names of arenas.
+        ``arenas`` is not a mapping from names to names of arenas.
     """
     arenas = options.get("arenas")
     expected = (

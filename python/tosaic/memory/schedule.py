@@ -148,7 +148,7 @@ class Schedule:
         return len(self.values) - 1
 
     def contents(self, value: int) -> tuple[int, int]:
-        """Returns the value that is no view whose bytes a value has, and the first of these bytes."""
+        """Returns the value that is not a view whose bytes a value has, and the first of these bytes."""
         chain: list[tuple[int, int]] = []  # views, each of the next one, and where they begin in it
         at = value
         while at not in self._contents and (view := self.values[at].view_of) is not None:

@@ -53,7 +53,7 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
     Raises
     ------
     InvalidGraph
-        `claimants` is no sequence of names and claimants, is empty, or has a claimant twice.
+        `claimants` is not a sequence of names and claimants, is empty, or has a claimant twice.
     """
     given = None if isinstance(claimants, str) or not np.iterable(claimants) else list(claimants)
     if not given:
@@ -85,7 +85,7 @@ def require_pipelines(where: str, pipelines: Any, claimants: Sequence[Claimant])
     Raises
     ------
     InvalidGraph
-        `pipelines` is no mapping from claimants to pipelines, names a claimant that is not asked, or has a
+        `pipelines` is not a mapping from claimants to pipelines, names a claimant that is not asked, or has a
         pipeline for another target.
     """
     targets = {each.name: each.arithmetic for each in claimants if each.arithmetic}

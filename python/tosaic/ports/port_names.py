@@ -38,7 +38,7 @@ def position_of(key: Any, named: Sequence[Named]) -> int | None:
 
 
 def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, Any] | None:
-    """Returns entries by position; None if a key is no path or name of `named`, or two keys mean the same."""
+    """Returns entries by position; None if a key is not in `named`, or two keys mean the same."""
     out: dict[int, Any] = {}
     for key, value in given.items():
         position = position_of(key, named) if isinstance(key, str) else None

@@ -124,7 +124,7 @@ def caller_inputs(ports: Sequence[Any]) -> list[int]:
 
 
 def places_of_inputs(graph: _core.Graph) -> tuple[int, ...]:
-    """Returns, for each input of the graph that is no state, the index of the caller's input."""
+    """Returns, for each input of the graph that is not a state, the index of the caller's input."""
     return tuple(caller_inputs([port for port in graph.inputs if port.kind == "user"]))
 
 

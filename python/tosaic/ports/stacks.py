@@ -8,7 +8,7 @@ __all__ = ["entries_of"]
 
 
 def entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
-    """Returns the number of entries of a stack; None for an array that is no stack."""
+    """Returns the number of entries of a stack; None for an array that is not a stack."""
     shape, wanted = tuple(shape), tuple(wanted)
     if shape == wanted or not shape:
         return None

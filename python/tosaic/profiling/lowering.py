@@ -32,7 +32,7 @@ class LoweringStep:
     changed : bool
         True if the pass changed the graph.
     nodes_before, nodes_after : int
-        Numbers of nodes; 0 for steps that are no passes.
+        Numbers of nodes; 0 for steps that are not passes.
     bytes : int
         What the step wrote: the size of the file for ``bytes``, else 0.
     """

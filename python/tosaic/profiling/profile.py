@@ -231,7 +231,7 @@ class Profile(SavedProfile):
         Raises
         ------
         InvalidGraph
-            `step` is no step.
+            `step` is not a step.
         """
         if not isinstance(step, ProfiledStep):
             raise refusal("peak_share", "step", "a step of the profile", step)

@@ -78,7 +78,7 @@ class ProfiledStep:
     least_seconds : float
         As `seconds`, but the least over all runs instead of the median.
     multiply_adds : int
-        Products that are added up in a run. 0 for operators that are no contractions or attentions.
+        Products that are added up in a run. 0 for operators that are not contractions or attentions.
     bytes_read, bytes_written : int
         Bytes of operands and results in a run. Values between fused nodes are in registers and do not count.
         Operators that select elements read at most as many bytes as they write.

@@ -45,7 +45,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
             except ValueError:
                 return True
             return bool(manifest.get("format") == FORMAT)
-    except Exception:  # any error of zip or JSON: the file is no archive of this format
+    except Exception:  # any error of zip or JSON: the file is not an archive of this format
         return False
 
 

@@ -221,7 +221,7 @@ class Prepared:
         Raises
         ------
         InvalidGraph
-            `runs` or `warmup` is no such number, or as `run`.
+            `runs` or `warmup` is not such a number, or as `run`.
         LayoutMismatch
             As `run`.
 

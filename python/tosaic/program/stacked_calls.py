@@ -102,7 +102,7 @@ class StackedCall:
 
 
 def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence[int]) -> StackedCall | None:
-    """Returns the entries of a call, or None if it is no call with stacks.
+    """Returns the entries of a call, or None if it is not a call with stacks.
 
     Parameters
     ----------

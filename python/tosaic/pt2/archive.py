@@ -52,7 +52,7 @@ class Archive:
     MissingFileError, ReadError
         As in `tosaic.base.reading.open_file`.
     InvalidGraph
-        The file is no zip archive, is cut, or has an entry that a ``.pt2`` file cannot have.
+        The file is not a zip archive, is cut, or has an entry that a ``.pt2`` file cannot have.
     """
 
     def __init__(self, path: Path) -> None:

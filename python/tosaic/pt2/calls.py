@@ -164,7 +164,7 @@ class ArchiveReader(NodeReader):
         return str(target).startswith("higher_order.")
 
     def read_function(self, node: Any) -> Any:
-        """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
+        """Reads a call that is not an operator overload: arithmetic on sizes, or a higher-order operator."""
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
         name = node.target.rpartition(".")[2]

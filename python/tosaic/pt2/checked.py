@@ -44,7 +44,7 @@ MISUSE = (
     ValueError,
     RecursionError,
 )
-"""What a damaged value may raise where it is used. Too little memory is no fault of the file."""
+"""What a damaged value may raise where it is used. Too little memory is not a fault of the file."""
 
 
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:

@@ -65,7 +65,7 @@ def read_pt2(
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        The file is no archive of torch, is damaged, or is of another major version of the format.
+        The file is not an archive of torch, is damaged, or is of another major version of the format.
     UnsupportedOp
         A call has no row of its own, so that torch's decompositions are needed, or the file has something
         else that only torch reads. Such errors begin with ``[pt2]``. Other errors are as in

@@ -1,4 +1,4 @@
-"""What the archive records about values: types of tensors, and arguments that are no tensors.
+"""What the archive records about values: types of tensors, and arguments that are not tensors.
 
 These objects have the attributes of torch's own that the readers of `tosaic.torch_operators` use.
 """

@@ -391,8 +391,8 @@ def load_pte(
         The system refuses to read the file.
     InvalidGraph
         The file is no ``.pte`` file, is truncated or damaged. The message has the method, and the value,
-        instruction or delegate. Or a key of `sources` selects no delegate or several, or a source is no TOSA
-        program. Or the sidecar is damaged, or belongs to another file.
+        instruction or delegate. Or a key of `sources` selects no delegate or several, or a source is not a
+        TOSA program. Or the sidecar is damaged, or belongs to another file.
     UnsupportedOp
         The file has another version of the format.
 

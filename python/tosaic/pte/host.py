@@ -1,7 +1,7 @@
 """The tensors and kernel calls of a method's host: what the rows of `tosaic.pte.kernels` write with.
 
 Most kernels of ExecuTorch read and write row-major tensors; elementwise kernels, resizing and max pools also
-take channels last. A reshape is no call: the result has the bytes of its operand, at the same place.
+take channels last. A reshape is not a call: the result has the bytes of its operand, at the same place.
 """
 
 from __future__ import annotations

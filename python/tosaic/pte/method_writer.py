@@ -135,7 +135,7 @@ class MethodWriter:
         return made
 
     def base(self, slot: Slot) -> Slot:
-        """Returns the tensor whose bytes a tensor has: itself, if it is no view."""
+        """Returns the tensor whose bytes a tensor has: itself, if it is not a view."""
         return Slot(self._bases.get(slot.index, slot.index))
 
     def is_planned(self, slot: Slot) -> bool:

@@ -34,7 +34,7 @@ def sources_by_method(file: _core.PteFile, sources: Any) -> dict[str, dict[int, 
     Raises
     ------
     InvalidGraph
-        A key selects no delegate, several, or one that needs no source; or a source is no TOSA program.
+        A key selects no delegate, several, or one that needs no source; or a source is not a TOSA program.
     """
     if sources is not None and not is_mapping(sources):
         raise refusal(_WHERE, "sources", "a mapping of delegates to .tosa files", sources)

@@ -136,7 +136,7 @@ class QuantizedProgram(Program):
         Raises
         ------
         InvalidGraph
-            The program that was quantized was no exported program, and `exported` is None; `exported` is
+            The program that was quantized was not an exported program, and `exported` is None; `exported` is
             another program; or inputs and outputs of this program became integers in place.
         ImportError
             torch or torchao is not installed.

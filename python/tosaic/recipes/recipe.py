@@ -252,8 +252,8 @@ class Recipe:
         Raises
         ------
         InvalidGraph
-            The text is no recipe, or names a function that cannot be imported or that only a trusted text may
-            name.
+            The text is not a recipe, or names a function that cannot be imported or that only a trusted text
+            may name.
         """
         return from_json(text, cls, trust=trust)
 

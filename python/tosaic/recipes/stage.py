@@ -57,6 +57,6 @@ class Stage:
 
 
 def require_name(where: str, name: Any) -> None:
-    """Refuses what is no name of a recipe or a stage."""
+    """Refuses what is not a name of a recipe or a stage."""
     if not isinstance(name, str) or not name:
         raise refusal(where, "name", "a name that is not empty", name)

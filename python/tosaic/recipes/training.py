@@ -27,7 +27,7 @@ def qat(train: Callable[[Any], object]) -> Stage:
     Raises
     ------
     InvalidGraph
-        `train` is no function.
+        `train` is not a function.
 
     Examples
     --------

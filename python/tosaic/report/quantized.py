@@ -140,7 +140,7 @@ def _dtype(qparams: QParams) -> str:
 
 
 def _activations(graph: _core.Graph) -> Counter[str]:
-    """Counts the tensors that are stored as integers and are no constants, by their dtype."""
+    """Counts the tensors that are stored as integers and are not constants, by their dtype."""
     return Counter(
         _dtype(value.qparams)
         for value in graph.values

@@ -57,7 +57,7 @@ class Memory(Protocol):
     """The memory of inputs and of results."""
 
     def of_source(self, node: Any) -> Region | None:
-        """Returns the memory of a placeholder or an attribute; None if it is no tensor."""
+        """Returns the memory of a placeholder or an attribute; None if it is not a tensor."""
 
     def of_results(self, node: Any, row: OperatorRow, tensors: Callable[[Any], Any]) -> Any:
         """Returns the memory of the results of a call.

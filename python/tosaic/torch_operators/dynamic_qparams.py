@@ -88,7 +88,7 @@ class Arithmetic:
         return self.emit("round", None, x)
 
     def clamp(self, x: Ref, low: float | None, high: float | None = None) -> Ref:
-        """Emits a clamp; None is no bound."""
+        """Emits a clamp; None is not a bound."""
         return self.emit("clamp", {"min": low, "max": high}, x)
 
     def affine_zero(self, low: Ref, scale: Ref, qmin: int, qmax: int) -> Ref:

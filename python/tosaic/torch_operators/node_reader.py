@@ -33,7 +33,7 @@ __all__ = ["NodeReader"]
 
 
 class NodeReader(Reader):
-    """Reads the nodes of one graph: which row reads a call, and what is no call of an ordinary row.
+    """Reads the nodes of one graph: which row reads a call, and what is not a call of an ordinary row.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class NodeReader(Reader):
             raise located from error
 
     def _read_other(self, node: Any, row: Any) -> None:
-        """Reads what is no call of an ordinary row."""
+        """Reads what is not a call of an ordinary row."""
         env, op = self.env, node.op
         if op == "call_function":
             self.writer.node, self.writer.row = node, row

@@ -150,7 +150,7 @@ class Where:
 
     @classmethod
     def of(cls, node: Any, reader: str) -> Where:
-        """Returns the place of an FX node. None is no node."""
+        """Returns the place of an FX node. None is not a node."""
         if node is None:
             return cls(reader)
         meta = node.meta

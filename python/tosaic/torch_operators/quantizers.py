@@ -1,7 +1,7 @@
 """Rows for quantizers: of torch, of its PT2E flow and of torchao.
 
 Scales and zero points that are constants become attributes of a quantize or dequantize. Others, and zero
-points that are no integers, become operands of arithmetic: `dynamic_qparams`.
+points that are not integers, become operands of arithmetic: `dynamic_qparams`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ TEST_CASE("json_keys returns the keys of the outermost object", "[ir][json]") {
   CHECK(json_keys(R"({"a\"b":"\u00e4\n" , "c":0.5})") == Keys{R"(a\"b)", "c"});
 }
 
-TEST_CASE("text that is no JSON object has no keys", "[ir][json]") {
+TEST_CASE("text that is not a JSON object has no keys", "[ir][json]") {
   for (const char* text : {"",
                            "[]",
                            "3",

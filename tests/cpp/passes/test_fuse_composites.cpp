@@ -48,7 +48,7 @@ TEST_CASE("a variance with a correction scales a layer norm", "[passes][fuse-com
   }
 }
 
-TEST_CASE("a variance of as many elements as its correction is no norm", "[passes][fuse-composites]") {
+TEST_CASE("a variance of as many elements as its correction is not a norm", "[passes][fuse-composites]") {
   Case c;
   const ValueId x = c.input("x", {3, 1});
   const ValueId centred = c.add(Op::kSub, {x, c.add(Op::kMean, {x}, kRows, "mean")}, "centred");

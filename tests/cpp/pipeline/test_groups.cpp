@@ -64,7 +64,7 @@ double units_off(const Case& c, const char* target, const std::vector<double>& x
     most = std::max(most, std::abs(expected[k] - found[k]) / unit);
     moved = std::max(moved, std::abs(expected[k]) / unit);
   }
-  CHECK(moved > 2);  // the results are no zeros
+  CHECK(moved > 2);  // the results are not zeros
   return most;
 }
 

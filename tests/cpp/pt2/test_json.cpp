@@ -95,7 +95,7 @@ TEST_CASE("the last of equal keys counts", "[pt2]") {
   CHECK(document.root().find("a")->integer() == 3);
 }
 
-TEST_CASE("text that is no JSON is refused with the place", "[pt2]") {
+TEST_CASE("text that is not JSON is refused with the place", "[pt2]") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "expected a value, got the end of the text at 0"},
       {"[1,]", "expected a value, got ']' at 3"},

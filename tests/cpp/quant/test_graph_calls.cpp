@@ -68,7 +68,7 @@ TEST_CASE("each result of a call that computes several is a call of its own", "[
   CHECK(calls.calls->node(NodeIndex(3)).operands[0].producer == NodeIndex(1));
 }
 
-TEST_CASE("a node without an origin is a call of its own, and numbers are no operands", "[quant]") {
+TEST_CASE("a node without an origin is a call of its own, and numbers are not operands", "[quant]") {
   Builder b;
   const ValueId x = b.input("x", f32({4}));
   const ValueId two = b.graph->add_constant(make_constant("two", DType::kF32, {}, std::vector<double>{2}));

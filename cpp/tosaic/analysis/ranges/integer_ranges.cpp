@@ -290,7 +290,7 @@ bool wraps_alike(Op op, DType result) {
 
 // ---- conditions of loops ----
 
-// The value of which `id` is a view, through any number of views. Returns `id` if it is no view.
+// The value of which `id` is a view, through any number of views. Returns `id` if it is not a view.
 ValueId viewed(const Graph& graph, ValueId id) {
   const Node* node = graph.producer(id);
   while (node != nullptr && info(node->op).has(kView)) {

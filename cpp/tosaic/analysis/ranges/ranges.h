@@ -53,7 +53,7 @@ struct RelevantNumbers {
   // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is
   // known.
   double step = 0;
-  // The finest change that a reader is known to notice; infinity if none is known. Outputs are no readers
+  // The finest change that a reader is known to notice; infinity if none is known. Outputs are not readers
   // here.
   double finest = std::numeric_limits<double>::infinity();
   // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers

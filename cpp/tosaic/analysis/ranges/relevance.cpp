@@ -752,7 +752,7 @@ bool is_read(const Numbers& wanted) { return wanted.low <= wanted.high; }
 Numbers bounds_of(const Site& site, std::size_t operand) {
   const Rule rule = rules()[site.node.op];
   if (rule == nullptr) return Numbers::all();
-  // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such
+  // If all results saturate, the bound is not a result of the operator, and the walk knows nothing of such
   // numbers, unless the operator can make any number.
   const Op op = site.node.op;
   const bool makes_any = kMakesAny.contains(op) || info(op).has(kElementsOfInput);

@@ -33,7 +33,7 @@ struct Match {
   QParamsRef units = nullptr;
 };
 
-// Names of values of graph a that are no results of an FX node. `operands`: quantized operands of the node
+// Names of values of graph a that are not results of an FX node. `operands`: quantized operands of the node
 // that reads them, such as a rounded input, and their dequantized floats. `intermediates`: quantized values
 // between the graph nodes of one FX node.
 struct OtherValues {
@@ -44,7 +44,7 @@ class Matcher {
  public:
   // `stage_a` is the stage of a's graph, or none if there is no such graph.
   // `moved` has the FX nodes whose values b quantizes as the results of other FX nodes (quantized_behind.h).
-  // `others` are no results.
+  // `others` are not results.
   Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
           std::map<FxId, FxId> moved = {}, OtherValues others = {});
 
@@ -57,17 +57,17 @@ class Matcher {
   // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
   // value comes first. Of a rounded reference, values with qparams for the same numbers precede values
   // without qparams. Values with other qparams are candidates only if there are no others. A float may hold
-  // the integers, or the numbers that they stand for: both are candidates unless an element is no integer. An
-  // operand that belongs to the FX node in a is no candidate: b may have merged the FX node into a later one.
-  // b may compute each result of a node with several results in a node of its own, which is known by its
-  // name. If `result_count` is 0, the node may have any number of results.
+  // the integers, or the numbers that they stand for: both are candidates unless an element is not an
+  // integer. An operand that belongs to the FX node in a is not a candidate: b may have merged the FX node
+  // into a later one. b may compute each result of a node with several results in a node of its own, which is
+  // known by its name. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
   // they are not known, the alignment in which the value is nearest to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
   // True if the candidate is an integer without qparams, and b has merged a part of the FX node into a node
-  // of another one, such as its rounding into a table. If the candidate is not right, then it is no result:
-  // it is a number that b has not rounded yet.
+  // of another one, such as its rounding into a table. If the candidate is not right, then it is not a
+  // result: it is a number that b has not rounded yet.
   [[nodiscard]] bool may_be_rounded_later(const Match& match, const Reference& reference) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;

@@ -5,8 +5,8 @@
 //               %r: i8 q(zp -128) = relu(%c)     lower-to-integer drops this node
 //
 // fold-qdq moves a quantize node in front of operators that commute with it. If such an operator bounds or
-// selects numbers, the integers in front of it need not represent the others. So they are no counterpart of
-// the float value that has their name, but of the float value after the operator.
+// selects numbers, the integers in front of it need not represent the others. So they are not a counterpart
+// of the float value that has their name, but of the float value after the operator.
 #pragma once
 
 #include <map>

@@ -14,7 +14,7 @@ template <class To, class From>
   return __builtin_bit_cast(To, from);
 }
 
-// The array elements whose types are no C++ arithmetic types.
+// The array elements whose types are not C++ arithmetic types.
 struct Bool {
   std::uint8_t value;
 };

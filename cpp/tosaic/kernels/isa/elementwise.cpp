@@ -460,7 +460,8 @@ struct DivFloorInteger : Stateless {
     return remainder != 0 && (remainder < 0) != (b < 0) ? q - 1 : q;
   }
 };
-// A negative exponent has a power that is no integer. It is truncated, so it is 0 unless the base is 1 or -1.
+// A negative exponent has a power that is not an integer. It is truncated, so it is 0 unless the base is 1 or
+// -1.
 struct PowInteger : Stateless {
   using Stateless::Stateless;
   template <class T>

@@ -17,7 +17,7 @@ template <class T>
   copy(to, from, count);
 }
 
-// Widens kCount elements at a time. `count` is at least kCount. If it is no multiple of kCount, the last
+// Widens kCount elements at a time. `count` is at least kCount. If it is not a multiple of kCount, the last
 // vector overlaps the one before.
 template <Index kCount>
 [[gnu::always_inline]] inline void widen_by(std::int16_t* to, const std::int8_t* from,

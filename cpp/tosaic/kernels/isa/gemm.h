@@ -9,8 +9,8 @@
 // most `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order of depth.
 //
 // Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an
-// array [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B
-// there are zero. There are these forms:
+// array [depth / kStep][width][kStep]. A depth that is not a multiple of kStep is rounded up; the elements of
+// B there are zero. There are these forms:
 //
 //   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to
 //               16 bits.

@@ -63,8 +63,8 @@ ValueId write_rows(Emitter& e, ValueId rows, ValueId values, const Places& place
                     e.constant(DType::kI32, {static_cast<std::int64_t>(places.size())}, index));
 }
 
-// The row numbers that an index_put writes. Returns nothing if an index tensor is no constant or an index is
-// out of range.
+// The row numbers that an index_put writes. Returns nothing if an index tensor is not a constant or an index
+// is out of range.
 std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape) {
   const Shape& shape = e.type(e.operand(0)).shape;
   const std::int64_t count = num_elements(index_shape);

@@ -112,7 +112,7 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
 
 // True if the function turns so often that the sample next to a number tells little about its result: more
 // than 1 of 64 samples differ from the next by more than 2^-6 of the largest result. A function with a few
-// steps, such as a sign, is no such function.
+// steps, such as a sign, is not such a function.
 bool is_wild(const std::vector<std::int64_t>& f, std::int64_t most) {
   std::int64_t size = 0;
   std::size_t jumps = 0;

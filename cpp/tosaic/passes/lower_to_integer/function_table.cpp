@@ -471,7 +471,7 @@ class FunctionsOfRows {
   }
 
   // The integers of the variable without those at both ends, at which no row changes any more: a clamp in
-  // front of the operator, which is no line next to the place where it ends.
+  // front of the operator, which is not a line next to the place where it ends.
   ValueRange curved_part(const QParams& to) {
     const ValueRange all = *integer_limits(dtype_), occurs = occurring_integers();
     ValueRange curved{occurs.high, occurs.low};

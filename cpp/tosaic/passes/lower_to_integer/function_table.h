@@ -26,8 +26,8 @@
 namespace tosaic::passes {
 
 // The operands of an elementwise function that is evaluated at compile time. `constants` and `qparams` have
-// an entry for each operand. A constant has one element; its entry is null if the operand is no constant.
-// `variables` has an entry for each distinct value that is no constant, with the operands that are this
+// an entry for each operand. A constant has one element; its entry is null if the operand is not a constant.
+// `variables` has an entry for each distinct value that is not a constant, with the operands that are this
 // value.
 struct FunctionOperands {
   std::vector<ConstantRef> constants;
@@ -42,7 +42,7 @@ struct FunctionOperands {
 [[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx,
                                                                 const std::vector<std::size_t>& without = {});
 
-// The node as a table over its quantized operands. Returns nothing if the node is no such function, or if
+// The node as a table over its quantized operands. Returns nothing if the node is not such a function, or if
 // integer arithmetic is as precise and smaller.
 [[nodiscard]] std::optional<RuleResult> tabulated(const RuleContext& ctx);
 // The node as a function of the variables of its operands, which may be FunctionTables themselves. Returns

@@ -226,7 +226,7 @@ bool GraphLowering::continues_numbers(const Node& node) const {
 // ---- quantize and dequantize ----
 
 // The result becomes a ScaledInteger. The node stays if its integers have no signed form, or if they have
-// per-channel scales and are no constant. The node's own scale and zero point are used, even if the value's
+// per-channel scales and are not constants. The node's own scale and zero point are used, even if the value's
 // qparams differ.
 void GraphLowering::lower_dequantize(const RuleContext& ctx) {
   const ValueId from = ctx.node.operand(0), result = ctx.node.result();
@@ -339,7 +339,7 @@ bool GraphLowering::lower_tables(const RuleContext& ctx) {
 }
 
 // Stores a float result as a FunctionTable for its readers, instead of adding a node. Returns false if the
-// result is no such function. `reason` says why no rule could lower the node.
+// result is not such a function. `reason` says why no rule could lower the node.
 bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
   if (ctx.node.node().result_count != 1) return false;
   const ValueId result = ctx.node.result();
@@ -351,7 +351,7 @@ bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
 }
 
 // Emits the table of a deferred float whose numbers are finite, on a target without floats: its next reader
-// is no function, and reads a clamp(1 / x) although 1 / x has no numbers.
+// is not a function, and reads a clamp(1 / x) although 1 / x has no numbers.
 void GraphLowering::number_deferred(ValueId id) {
   const FunctionTable* const table = values_.deferred_table(id);
   if (made_.rules.float_arithmetic || table == nullptr || values_.scaled(id) != nullptr) return;

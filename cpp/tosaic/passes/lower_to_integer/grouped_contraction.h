@@ -34,7 +34,7 @@ struct GroupedWeight {
 };
 
 // Operand i as a weight with result channels on `axis` and input channels on `along`. Returns nothing if it
-// is no constant with groups along that axis.
+// is not a constant with groups along that axis.
 [[nodiscard]] std::optional<GroupedWeight> grouped_weight(const RuleContext& ctx, std::size_t i,
                                                           std::int64_t axis, std::int64_t along);
 

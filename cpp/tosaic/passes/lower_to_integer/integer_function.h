@@ -13,7 +13,7 @@
 
 namespace tosaic::passes {
 
-// Returns nothing if the node is no such function.
+// Returns nothing if the node is not such a function.
 [[nodiscard]] std::optional<RuleResult> integer_function(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

@@ -35,13 +35,13 @@ namespace tosaic::passes {
 [[nodiscard]] bool moves_one_float(const Graph& graph, const Node& node);
 
 // The parameters of the result of a movement whose operand has the parameters `from`. Returns nothing if the
-// axis of the scales is no whole axis of the result.
+// axis of the scales is not a whole axis of the result.
 [[nodiscard]] std::optional<QParamsRef> qparams_behind(const Graph& graph, const Node& movement,
                                                        const QParamsRef& from);
 
 // The parameters with which the operand of a movement is quantized, if its result is quantized with
-// `of_result`. Returns nothing if the axis of the scales is no whole axis of the operand, or if the movement
-// inserts an integer that does not represent 0.
+// `of_result`. Returns nothing if the axis of the scales is not a whole axis of the operand, or if the
+// movement inserts an integer that does not represent 0.
 [[nodiscard]] std::optional<QuantizeAttrs> quantization_before(const Graph& graph, const Node& movement,
                                                                const QuantizeAttrs& of_result);
 

@@ -1,4 +1,4 @@
-// qdq: functions over quantize and dequantize nodes that are no passes.
+// qdq: functions over quantize and dequantize nodes that are not passes.
 //
 // explain_qdq reports why such nodes remain in a quantized graph.
 //

@@ -14,9 +14,9 @@
 // between them no longer round their floats to 11 or 8 bits before the result is quantized.
 //
 // A node is *widened* if all its float operands of 16 bits are dequantized, constants or results of widened
-// nodes, one of them is no constant, and only quantize nodes and widened nodes read its results. So is a cast
-// of f32 that only they read. Nodes with regions or effects and foreign operators are never widened. Other
-// nodes read a cast of what was widened. Casts that become casts of f32 to f32 are left out.
+// nodes, one of them is not a constant, and only quantize nodes and widened nodes read its results. So is a
+// cast of f32 that only they read. Nodes with regions or effects and foreign operators are never widened.
+// Other nodes read a cast of what was widened. Casts that become casts of f32 to f32 are left out.
 
 #include <algorithm>
 #include <utility>

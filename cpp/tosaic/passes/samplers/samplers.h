@@ -1,4 +1,4 @@
-// samplers: rewrites of grid samplers for devices that sample images in hardware. They are no passes of the
+// samplers: rewrites of grid samplers for devices that sample images in hardware. They are not passes of the
 // default pipeline: a caller inserts them, because they change the program's inputs or need shaders.
 //
 // rgba: images with three channels around grid samplers get a fourth channel, so that their buffers can be
@@ -33,7 +33,7 @@ struct RgbaBoundary {
 };
 
 // Takes graphs at the stages exported and quantized. Returns nothing if nothing changes. Throws InvalidGraph
-// if a chosen input or output is no image (N, 3, H, W), or is a state.
+// if a chosen input or output is not an image (N, 3, H, W), or is a state.
 [[nodiscard]] std::optional<Graph> rgba(const Graph& graph, const RgbaBoundary& boundary = {});
 
 // SPIR-V as base64, by form of the sampler: "image" and "image_int8", each also with "_align_corners".

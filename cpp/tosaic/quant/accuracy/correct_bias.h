@@ -14,8 +14,9 @@
 namespace tosaic::quant {
 
 // The graph in which the result of the node is less by `errors`, one for each channel. conv and linear get a
-// bias if they have none; the result of matmul gets a sum. Throws InvalidGraph if the node is no contraction
-// with a constant weight or has a bias that is no constant, and LayoutMismatch for another number of errors.
+// bias if they have none; the result of matmul gets a sum. Throws InvalidGraph if the node is not a
+// contraction with a constant weight or has a bias that is not a constant, and LayoutMismatch for another
+// number of errors.
 [[nodiscard]] Graph correct_bias(const Graph& graph, const std::string& node, std::span<const double> errors);
 
 }  // namespace tosaic::quant

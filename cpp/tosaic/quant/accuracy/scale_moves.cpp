@@ -96,7 +96,7 @@ std::optional<ScaleSource> second_axis_source(const Graph& graph, const Node& no
   return graph.type(graph.result(node)).rank() < 2 ? std::nullopt : norm_source(graph, node, 1, true);
 }
 
-// The operators that are no contractions.
+// The operators that are not contractions.
 constexpr OpTable<std::optional<ScaleSource> (*)(const Graph&, const Node&)> kRules = {
     {Op::kLayerNorm, last_axis_source<true>},
     {Op::kRmsNorm, last_axis_source<false>},

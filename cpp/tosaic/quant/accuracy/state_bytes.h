@@ -30,7 +30,7 @@ class StateWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Throws InvalidGraph for bytes that are no state of this format.
+// Throws InvalidGraph for bytes that are not a state of this format.
 class StateReader {
  public:
   StateReader(std::span<const std::byte> bytes, std::uint32_t format, const char* name)

@@ -48,8 +48,8 @@ struct Watch {
 
 class Calibration {
  public:
-  // Throws InvalidGraph if the graph has no such value or if it is no tensor of floats, and InternalError for
-  // a statistic that does not exist.
+  // Throws InvalidGraph if the graph has no such value or if it is not a tensor of floats, and InternalError
+  // for a statistic that does not exist.
   Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
               std::vector<Statistic> statistics);
 

@@ -13,7 +13,7 @@
 //
 // - Bins have different widths. A step spreads its samples in proportion to the widths of the bins in it that
 //   have samples. A bin belongs to the step to which the mean of its samples rounds.
-// - Zero is no part of its step: quantization represents it exactly, however many samples are zero.
+// - Zero is not a part of its step: quantization represents it exactly, however many samples are zero.
 //
 // With prefix sums over the bins, a candidate costs two logarithms for each step with samples.
 #include <algorithm>

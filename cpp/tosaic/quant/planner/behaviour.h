@@ -14,7 +14,7 @@ enum class Behaviour : std::uint8_t {
   kSelection,   // elements are chosen by their order or bounded: the same. Also ends a cluster: conv -> relu
   kJoin,        // elements of several operands: those that nothing else reads share one scale
   kLookup,      // rows of a table, by an index
-  kPredicate,   // the result is no number, or an index: operands are read as they are
+  kPredicate,   // the result is an index or a truth value: operands are read as they are
   kSignChange,  // exact on integers
   kArithmetic,  // elementwise sums, products and selections of several operands
   kFunction,    // an elementwise function of one operand

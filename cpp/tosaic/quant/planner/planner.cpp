@@ -331,7 +331,7 @@ int Planner::bits_of(std::string_view dtype) {
 // ---- joins ----
 
 // The slot with the scale of an operand that this plan observes. None: the operand has a known scale, is
-// rounded in another way or is no data.
+// rounded in another way or is not data.
 std::optional<Slot> Planner::observed_operand(NodeIndex operand, NodeIndex i) {
   if (!is_data(operand)) return std::nullopt;
   const Root root = root_of(operand, i);

@@ -55,7 +55,7 @@ struct Precision {
 struct PlannerInput {
   const Graph& graph;       // as imported: one node of torch, one or several nodes
   const Graph& recognized;  // the same after passes that recognise units; the origins of a unit are its calls
-  std::vector<ValueId> values = {};  // by call: the value, invalid if it is no tensor
+  std::vector<ValueId> values = {};  // by call: the value, invalid if it is not a tensor
   std::vector<std::optional<std::uint32_t>> precision =
       {};  // by call: index into `precisions`; none: stays float
   std::vector<Precision> precisions = {};

@@ -22,7 +22,7 @@ struct Place {
 // The text in quotes: "'conv2d'". A byte that is not UTF-8 becomes "\xNN".
 [[nodiscard]] std::string quoted_readable(std::string_view text);
 
-// "operator 3 (CONV2D): "; "" if the place is no operator.
+// "operator 3 (CONV2D): "; "" if the place is not an operator.
 [[nodiscard]] std::string prefix_of(const Place& place);
 // The name of the operator's first result, readable; "" if there is none.
 [[nodiscard]] std::string result_name(const Place& place);

@@ -181,7 +181,7 @@ def without_factors(
     Returns
     -------
     list of str
-        The calls that only change a scale, and are no calls any more.
+        The calls that only change a scale, and are not calls any more.
     """
     gone: list[str] = []
     for node in list(graph.nodes):

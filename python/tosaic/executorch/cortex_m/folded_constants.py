@@ -8,7 +8,7 @@
     w = dequantize_per_channel(q, s, z, ..)         w = dequantize_per_channel(q, s, z, ..)
 
 Calls that write in place count as well, if they write to tensors that the graph makes of constants. States,
-which are buffers that a call writes, are no constants.
+which are buffers that a call writes, are not constants.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node of the plan stands for one or several calls. Quantize and dequantize calls are nodes only where floats
 enter or leave; the others became qparams, and ExecuTorch folds them into the calls next to them. Calls that
-compute nothing (a clone, a pad of no elements) are no nodes at all: Cortex-M has them if it has everything
+compute nothing (a clone, a pad of no elements) are not nodes at all: Cortex-M has them if it has everything
 around them.
 """
 

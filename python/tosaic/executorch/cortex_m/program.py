@@ -48,7 +48,7 @@ def cortex_m_program(
     Raises
     ------
     InvalidGraph
-        `quantized` is no quantized program, or not exactly one claimant is a Cortex-M.
+        `quantized` is not a quantized program, or not exactly one claimant is a Cortex-M.
     UnsupportedOp
         The program cannot be exported in channels-last order, or a pass fails as a whole.
     ImportError

@@ -66,7 +66,7 @@ def _port(port: UserPort, quantized: tuple[QParams, ...]) -> Port:
 
 
 def _signature(program: Any) -> Signature:
-    """Returns the nested signature; leaves that are no tensors have their constant value."""
+    """Returns the nested signature; leaves that are not tensors have their constant value."""
     from torch.export.graph_signature import InputKind, OutputKind
 
     ports = user_ports(program)

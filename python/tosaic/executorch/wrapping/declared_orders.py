@@ -5,8 +5,8 @@
     {"grid": "contiguous", "*": ...}        one tensor, and all others
     "any"                                   the delegate computes in any order: nothing is converted for it
 
-A grid of a sampler has rank 4, too, but its axes are N, H, W and the coordinates: it is no image. A value is
-a grid if a sampler reads it as its grid, also after or before calls that retain the axes.
+A grid of a sampler has rank 4, too, but its axes are N, H, W and the coordinates: it is not an image. A value
+is a grid if a sampler reads it as its grid, also after or before calls that retain the axes.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def host_operators(where: str, given: Iterable[Any]) -> HostOperators:
     Raises
     ------
     InvalidGraph
-        An entry is no operator, or torch has no operator with this name.
+        An entry is not an operator, or torch has no operator with this name.
     """
     return HostOperators(where, tuple(_named(where, each) for each in given))
 

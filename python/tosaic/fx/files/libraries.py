@@ -114,7 +114,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        The file is no archive of torch, is damaged, or has no exported program in it.
+        The file is not an archive of torch, is damaged, or has no exported program in it.
     """
     file = Path(path)
     try:

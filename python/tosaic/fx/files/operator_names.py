@@ -1,4 +1,4 @@
-"""Names of calls in a ``.pt2`` file that are no operators of torch."""
+"""Names of calls in a ``.pt2`` file that are not operators of torch."""
 
 from __future__ import annotations
 

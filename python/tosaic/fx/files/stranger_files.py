@@ -369,7 +369,7 @@ def _require_tree(text: str) -> None:
 
 
 def _require_keywords(root: Any) -> None:
-    """Refuses names of keyword arguments that are no identifiers: torch.fx writes them into a signature."""
+    """Refuses names of keyword arguments that are not identifiers: torch.fx writes them into a signature."""
     children = root["children_spec"]
     if len(children) != 2 or children[1]["type"] != "builtins.dict":
         return

@@ -30,7 +30,7 @@ class UserPort:
     path : str
     node : torch.fx.Node
     leaf : int
-        Place among all user inputs (outputs), also those that are no tensors.
+        Place among all user inputs (outputs), also those that are not tensors.
     """
 
     spec: int

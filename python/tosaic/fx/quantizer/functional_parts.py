@@ -12,8 +12,8 @@ torchao puts a quantize node after ``y``, and the second ``linear`` reads what i
 own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
 buffers get their new values by ``copy_`` at the end of the graph.
 
-Memory that is no input, and that calls write through one tensor only, keeps its writes. So does a buffer of
-which `tosaic.fx.quantizer.state_writes` can round all writes.
+Memory that is not an input, and that calls write through one tensor only, keeps its writes. So does a buffer
+of which `tosaic.fx.quantizer.state_writes` can round all writes.
 
 Places such as ``0, 2`` are numbers, which would be wrong for other sizes if the axis has a symbolic size.
 """

@@ -36,7 +36,7 @@ def check_model(model: Any, where: str) -> GraphModule:
     Raises
     ------
     InvalidGraph
-        It is no GraphModule, such as a module that was not exported, or it has observers already.
+        It is not a GraphModule, such as a module that was not exported, or it has observers already.
     """
     if isinstance(model, GraphModule):
         _refuse_prepared(model, where)

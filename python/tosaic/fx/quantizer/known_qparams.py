@@ -430,7 +430,7 @@ class _Weights:
 def _bounded(tensor: torch.Tensor, qparams: QParams | None) -> torch.Tensor:
     """Returns a bias without elements beyond its integers of 32 bits, which torch makes the least integer.
 
-    torch clamps floats, and 2^31 - 1 is no float32. The result is off by less than 2^-22 of the range.
+    torch clamps floats, and 2^31 - 1 is not a float32. The result is off by less than 2^-22 of the range.
     """
     if qparams is None or qparams.dtype != "i32" or tensor.dim() != 1:
         return tensor

@@ -111,8 +111,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     Raises
     ------
     InvalidGraph
-        `config` is no QConfig, or `compatible_with` has another value. In ``annotate``: a selection of the
-        configuration selects nothing, or the model is no graph, or is prepared already.
+        `config` is not a QConfig, or `compatible_with` has another value. In ``annotate``: a selection of the
+        configuration selects nothing, or the model is not a graph, or is prepared already.
     UnsupportedOp
         In ``annotate``: a call writes an input, or memory that is read later through another call, and
         torchao would put a quantize node between them, so that the write is lost. From ``prepare_pt2e``:
@@ -408,7 +408,7 @@ def _writes_state(node: Node, viewed: Mapping[Node, Node]) -> bool:
 
 
 def _leave_complex_float(plan: Plan, taken: set[str]) -> None:
-    """The planner rounds the parts of complex values, which are no tensors of torch's graph."""
+    """The planner rounds the parts of complex values, which are not tensors of torch's graph."""
 
     def is_complex(slot: Slot) -> bool:
         source = slot.producer if isinstance(slot, Edge) else slot.node

@@ -68,7 +68,7 @@ def check_rules(rules: Any, where: str) -> tuple[Rule, ...]:
     Raises
     ------
     InvalidGraph
-        They are no list or tuple, or one of them cannot be called.
+        They are not a list or tuple, or one of them cannot be called.
     """
     expected = "a list of rules of tosaic.annotation, or of functions of a plan"
     found = check_sequence(rules, where, "rules", expected)

@@ -57,7 +57,7 @@ class Decompositions:
         values : sequence
             All arguments in the order of the schema, with `Ref` in place of tensors.
         results : sequence
-            Per result, its recorded dtype and shape; None if it is no tensor or is not used.
+            Per result, its recorded dtype and shape; None if it is not a tensor or is not used.
         """
         overload = functional_overload(
             target if isinstance(target, torch._ops.OpOverload) else getattr(target, "_op", None)

@@ -354,7 +354,7 @@ class Importer(NodeReader):
         return Ref(value, code, tensor.shape, tensor)
 
     def read_function(self, node: Any) -> Any:
-        """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
+        """Reads a call that is not an operator overload: arithmetic on sizes, or a higher-order operator."""
         target = node.target
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}

@@ -201,6 +201,6 @@ def _full(host: Host, node: _core.Node, _: Operands) -> Results:
 
 @row("arange")
 def _arange(host: Host, node: _core.Node, _: Operands) -> Results:
-    """The kernel counts elements by another rule if a bound is no integer, so they are a constant."""
+    """The kernel counts elements by another rule if a bound is not an integer, so they are a constant."""
     (elements,) = _core.Session(graph_of_node(node)).run([])
     return host.constant(elements, node.results[0].dtype)

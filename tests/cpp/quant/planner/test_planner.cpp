@@ -367,7 +367,7 @@ TEST_CASE("the range of a grid reaches to where pixels are zero", "[planner]") {
   CHECK(std::get<ObservedSpec>(*reflected.output("grid")).dtype == "i16");
 }
 
-TEST_CASE("a tensor that is no grid alone has a scale of its own", "[planner]") {
+TEST_CASE("a tensor that is not a grid alone has a scale of its own", "[planner]") {
   Case c = warp(GridPadding::kBorder, false);
   const Graph graph = c.graph;
   c.output(graph.result(graph.nodes()[1]));  // the grid
