@@ -175,7 +175,7 @@ void bind_exec(py::module_& m) {
            "`threads`: "
            "the most of one run; with `share_all` they share loops of any cost. `least_group_bytes`: steps "
            "are "
-           "computed together, some rows at a time, if the values between them have so many bytes.")
+           "computed together, some rows at a time, if the values between them have at least this size.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def(
           "run_plain", &run_plain, py::arg("arguments"),

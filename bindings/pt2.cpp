@@ -516,7 +516,7 @@ void bind_pt2(py::module_& m) {
            "(Ref) "
            "that holds the constant's value. `specs` has kind and name of each weight. Stops at the first "
            "weight "
-           "that has to be copied or refused; returns the number of those before it.");
+           "that has to be copied or refused; returns the number of weights before it.");
   py::list types;
   for (const pt2::ScalarType& each : pt2::scalar_types()) {
     const auto code = [](const std::optional<DType>& dtype) { return dtype ? static_cast<int>(*dtype) : -1; };

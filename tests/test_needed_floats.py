@@ -118,7 +118,7 @@ def test_a_batch_norm_of_any_zero_point_is_computed_with_integers(network: Any, 
 @pytest.mark.parametrize("large", [1e4, -2e4])
 @pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
 def test_rows_of_equal_numbers_are_normed_to_zero(name: str, large: float) -> None:
-    """In one unit with small numbers, the large ones have so many bits that their mean is rounded."""
+    """In one unit with small numbers, large numbers need so many bits that their mean is rounded."""
 
     def function(x: Tensor) -> Any:
         rows = torch.stack([x, torch.full_like(x, large)], 1)
@@ -315,7 +315,7 @@ def test_a_sine_of_many_turns_is_computed_from_the_fraction_of_a_turn(name: str,
 
 @pytest.mark.parametrize("name", ["cosh", "exp", "sinh"])
 def test_a_function_of_integers_has_the_range_of_the_samples(name: str) -> None:
-    """Of the results for all integers of u8, a unit would make 0 of those for the least integers."""
+    """A unit for the results of all integers of u8 would round the results of the least integers to 0."""
     function = getattr(torch, name)
     module = Function(lambda x, y: (function(x.float() * 0.25), y + 1))
     draw = lambda: (torch.randint(0, 6, (5,)).to(torch.uint8), torch.randn(2, 4))  # noqa: E731

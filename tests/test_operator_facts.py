@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A comment in front of a switch that may have a default, with the reason: `// open switch: ...`.
 EXCEPTION = re.compile(r"// open switch: \S.*\n\s*$")
-CHAIN = 4  # so many comparisons with operators in one expression are a table
+CHAIN = 4  # from this number of comparisons with operators on, an expression is a table
 
 
 def _without_text(source: str) -> str:

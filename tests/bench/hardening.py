@@ -54,7 +54,7 @@ class Row:
     plain, hardened : float
         Median CPU seconds of one lowering or run.
     ratio : float
-        Of each round, the median of the ratios of its laps. Of these, the median.
+        The median over the rounds of a round's median ratio, which is taken over its laps.
     least, most : float
         The least and the greatest median ratio of a round.
     same : bool

@@ -37,7 +37,7 @@ from models.zoo import one_thread, quiet
 NETWORKS = ("vit_large", "beyond_2_gib")
 TIMED = ("vit_large",)
 MOST_COPIES = 3.0
-"""Lowering and saving one of these may take at most as long as copying its weights so many times."""
+"""Lowering and saving one of these may take at most as long as this number of copies of its weights."""
 MOST_SAVE_MEMORY = 0.1
 """What `save` may add at its peak, as a share of the weights."""
 MOST_RUN_MEMORY = 1.05
@@ -274,7 +274,7 @@ def _medians(laps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(rounds: int = 3, networks: tuple[str, ...] = NETWORKS) -> Measured[Row]:
-    """Measures each network in so many rounds; takes the median of each number."""
+    """Measures each network in `rounds` rounds, and takes the median of each number."""
     rows = []
     for name in networks:
         yardsticks, laps = [], []

@@ -1,6 +1,6 @@
 """Measures programs alternately, and writes docs/measured/benchmarks.md: a dated section for each benchmark.
 
-A section has what was measured last. Of each other machine, it keeps the first table of the last run there.
+A section has the last measurement. For each other machine, it keeps the first table of the last run there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ CONFIGS = {
 }
 WAYS = ("quantize", "Quantizer", "training", "arm")
 TOLERANCE = 0.03
-"""Of the largest result of a branch: eight units of 8 bits, four for each sign."""
+"""As a share of the largest result of a branch: eight units of 8 bits, four for each sign."""
 _LEAST = 1e-4  # weights below the least scale of an observer, 2^-23, are rounded to 0
 
 _CONTRACTIONS = ("conv", "linear", "addmm", "baddbmm")

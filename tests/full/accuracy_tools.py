@@ -49,7 +49,7 @@ TRAINED = "causal int4, gptq"
 LEAST_GAIN = {"deit_tiny int4, gptq": 8.0}
 """By case: the least gain on samples that the tool has not seen, in dB."""
 LEAST_SHARE, MOST_MACS = 0.8, 0.5
-"""The share of the dB between int8 and int16x8 that a mix with int16 on so many MACs has to win."""
+"""A mix with MOST_MACS of its MACs in int16 has to win LEAST_SHARE of the dB between int8 and int16x8."""
 
 _HEAD = """# Accuracy tools and mixes of precisions
 

@@ -179,7 +179,7 @@ def main() -> int:
     parser.add_argument("--profile", choices=suite.PROFILES, default="fp")
     parser.add_argument("--operators", nargs="+", help="names of the suite, such as conv2d; default: all")
     parser.add_argument("--tests", nargs="+", help="only tests whose name contains one of these texts")
-    parser.add_argument("--limit", type=int, help="at most so many tests of each operator")
+    parser.add_argument("--limit", type=int, help="the most tests of each operator")
     parser.add_argument("--seed", type=int, default=0, help="which tests, if there is a limit")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="I/N: the I-th of N parts of the tests")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

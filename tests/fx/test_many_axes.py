@@ -61,7 +61,7 @@ def assert_few_axes(low: tosaic.Lowered) -> None:
     assert max(map(len, shapes), default=0) <= 6, shapes
 
 
-# Of the axes, 6, 6, 7, 6, 7, 7 and 8 remain after joining: one transpose of up to 6 axes, or two.
+# After joining, 6, 6, 7, 6, 7, 7 and 8 axes remain: one transpose of up to 6 axes, or two.
 PERMUTES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, int]] = {
     "video swin windows": (partition, normal(2, 4, 4, 6, 5), 1),
     "video swin windows, reversed": (partition_reversed, normal(16, 12, 5), 1),

@@ -182,7 +182,7 @@ def _view(x: torch.Tensor, random: Random) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_part_of_a_part_is_found_or_lies_outside(seed: int) -> None:
-    """Of two views of one tensor, one is a view of the other exactly if it has no element outside of it."""
+    """A view is a view of another view of its tensor exactly if all its elements are in the other view."""
     random = Random(seed)
     inside = 0
     for _ in range(400):

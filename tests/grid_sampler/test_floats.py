@@ -15,7 +15,7 @@ from grid_sampler.cases import COMBINATIONS, Array, Combination, Sample, Shapes,
 
 CALLS = 3  # of each combination
 RELATIVE = 1e-5
-"""Of the largest pixel. A position far outside of a large image errs by an ulp that is a share of a pixel."""
+"""Relative to the largest pixel. A position far outside of a large image errs by a large part of a pixel."""
 
 
 def exported(combination: Combination, args: tuple[Array, Array]) -> tosaic.Program:

@@ -77,7 +77,7 @@ class Quantized:
     left : tuple of str
         Operators over quantized values that have no integer form, with the reason.
     tosa_ops, float_ops : int
-        The number of TOSA operators, and of those over floats among them.
+        The number of TOSA operators, and the number of TOSA operators over floats.
     samples : int
         The number of samples that were run, on all engines.
     differing : dict of str to int
@@ -148,7 +148,7 @@ class NotConverted(Exception):
 def convert(
     network: Network, quantizer: str, folder: Path | None = None, *, calibration: int = _CALIBRATION
 ) -> torch.export.ExportedProgram:
-    """Returns the program that is converted after so many samples of calibration.
+    """Returns the program that is converted after `calibration` samples of calibration.
 
     With a `folder`, it is stored there and loaded the next time.
 
@@ -276,7 +276,7 @@ def _left(program: Any) -> tuple[str, ...]:
 
 
 def _samples(network: Network, count: int) -> list[Sample]:
-    """Returns samples that the quantizer has not seen, and two beyond the range of those that it has seen.
+    """Returns samples that the quantizer has not seen, and two beyond the range of the calibration samples.
 
     The last two are constant: 10 % of the range below its smallest value, and as much above its largest (for
     token numbers: the smallest and largest themselves).

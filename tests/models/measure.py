@@ -74,7 +74,7 @@ class Measurement:
     text_changes : tuple of str
         Stages whose text form changes when it is parsed and printed again.
     samples, reference_samples : int
-        The number of samples that were run, and of those that were run on the reference model.
+        The number of samples that were run, and that were run on the reference model.
     between_inputs, within_output : float
         The distance between the outputs of two samples, relative to the norm of the first; the standard
         deviation of the elements of one output, relative to their root mean square.

@@ -29,7 +29,7 @@ class Verdicts:
     target : str
         The target for which the program was lowered.
     rows, judged : int
-        The number of nodes that were matched, and of those whose local error is known.
+        The number of nodes that were matched, and the number of nodes whose local error is known.
     share : float
         The largest local error of a node, as a share of the allowed error.
     output_db : float

@@ -56,7 +56,7 @@ class IntegerOutcome:
     refused : str
         The reason why the call has no integer form; empty if it has one.
     elements, off_by_one, worst : int
-        Over all results: the number of elements, the number of those that differ from torch's by one unit,
+        Over all results: the number of elements, the number of elements that differ from torch's by one unit,
         and the largest difference.
     operators : int
         The number of operators in the lowered graph.

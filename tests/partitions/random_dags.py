@@ -28,7 +28,7 @@ class RandomDag:
 
 
 def random_dag(rng: random.Random, size: int) -> RandomDag:
-    """Returns a dag in which a node reads some of those shortly before it."""
+    """Returns a dag in which a node reads some of the nodes shortly before it."""
     window, most, share = rng.randint(1, size), rng.randint(1, 3), rng.choice((0.5, 0.7, 0.9))
     edges = {
         (rng.randint(max(0, node - window), node - 1), node)

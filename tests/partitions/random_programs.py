@@ -28,7 +28,7 @@ TARGETS = ("TOSA-1.0+INT", "TOSA-1.0+FP", "TOSA-1.0+INT+FP", "TOSA-1.0+INT+int16
 DEVICES = ("ethos-u55-128", "ethos-u85-256", "vgf", "cortex-m55", "neutron", "host")
 _SPECIFIC = ("name", "where", "module", "op")
 _TURNS = 20
-"""After so many seeds the kinds of programs begin again."""
+"""The number of seeds after which the kinds of programs begin again."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ __all__ = ["check_program"]
 
 Array = np.ndarray[Any, Any]
 _SAVED = 8
-"""Each program of so many is saved."""
+"""One program of this many is saved."""
 
 
 def check_program(seed: int, counts: Counter[str]) -> list[str]:

@@ -30,7 +30,7 @@ SOURCES = (*EXAMPLES, *_CLAIMANTS)
 _MOST_ELEMENTS = 1 << 16  # larger programs are not run
 _HEADER = struct.Struct("<4sIQ")
 _NUMBERS = (b"0", b"-1", b"9", b"99999999999999999999", b"1e400", b"null", b'"a"')
-_IN_FRONT = 7, 8  # of so many mutations, so many hit the flatbuffer
+_IN_FRONT = 7, 8  # 7 of 8 mutations hit the flatbuffer
 
 
 @cache

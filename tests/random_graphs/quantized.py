@@ -38,7 +38,7 @@ class QuantizedResult:
     refused : str
         The error of the last target that refused it.
     nodes, integer_nodes : int
-        The number of nodes of the lowered graph, and of those without floats among operands and results.
+        The number of nodes of the lowered graph, and of nodes without floats among operands and results.
     failures : list of str
     """
 

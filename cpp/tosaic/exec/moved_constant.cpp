@@ -68,7 +68,7 @@ class Permute final : public Recipe {
   }
 
  private:
-  // The copy of so many units.
+  // Copies the result's first `units` positions along axis 0.
   [[nodiscard]] kernels::StridedCopy copy_of(std::size_t units) const {
     std::vector<std::int64_t> extents = extents_;
     extents[0] = static_cast<std::int64_t>(units);

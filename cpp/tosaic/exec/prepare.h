@@ -69,8 +69,8 @@ struct PrepareOptions {
   kernels::Options kernels;
   Overrides overrides;
   memory::PlanOptions memory;
-  // Steps are computed together, some rows at a time, if the values between them have so many bytes
-  // (row_group.h).
+  // Steps are computed together, some rows at a time, if the values between them have at least
+  // this number of bytes (row_group.h).
   std::size_t least_group_bytes = std::size_t{1} << 15;
 };
 

@@ -29,8 +29,8 @@ namespace {
 using std::int64_t;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// The weighted values of so many keys are summed in one go, and these sums are then added: the rounding error
-// of a sum grows with its length.
+// The number of keys whose weighted values are summed in one go. These sums are then added, because the
+// rounding error of a sum grows with its length.
 constexpr int64_t kBandKeys = 256;
 
 // The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: the
@@ -60,7 +60,7 @@ struct Plan {
   ConvertBlock store = nullptr;
   int64_t result_bytes = 0;
   PerWorker workers;
-  // Of a worker.
+  // Offsets in the scratch memory of a worker.
   std::size_t raw = 0, key_panels = 0, value_panels = 0, query_rows = 0, scores = 0, mask_values = 0, out = 0;
 
   [[nodiscard]] int64_t blocks() const { return (rows + block_rows - 1) / block_rows; }

@@ -14,7 +14,7 @@ namespace tosaic::kernels {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// The depth of all bands but the last, if there are at most so many.
+// The depth of all bands but the last, if there are at most `parts` bands.
 [[nodiscard]] constexpr std::int64_t band_of_parts(std::int64_t depth, std::int64_t parts) {
   return parts <= 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
 }

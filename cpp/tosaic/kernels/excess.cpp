@@ -26,7 +26,7 @@ void cap(std::int8_t* pair) {
 
 using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // of the columns of a panel
 
-// Caps the `quads` quads of each column of a panel of so many columns.
+// Caps the `quads` quads of each column of a panel of `width` columns.
 void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, ColumnTerms& terms) {
   for (std::vector<ExcessTerm>& column : terms) column.clear();
   for (std::int64_t q = 0; q < quads; ++q)
@@ -60,7 +60,7 @@ struct Lists {
   }
 
  private:
-  // Of a column and a round: the sum of the positive factors, and that of the magnitudes of the negative
+  // For a column and a round: the sum of the positive factors, and the sum of the magnitudes of the negative
   // ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;

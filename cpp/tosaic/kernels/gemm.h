@@ -141,8 +141,8 @@ template <class T>
   constexpr double kRead = 0.03 * kFactorBytes<T>;        // an element of A or B from the shared cache
   constexpr double kExchange = 0.06 * sizeof(Source<T>);  // an element of A from the cache of another core
   constexpr double kPart = 800;                           // calling a thread, once for each part
-  constexpr double kTileRows = 3;  // loading B for a tile takes as long as so many rows of A
-  constexpr double kIdle = 0.08;   // of a part: how long threads wait for the last one
+  constexpr double kTileRows = 3;                         // loading B for a tile takes as long as 3 rows of A
+  constexpr double kIdle = 0.08;                          // of a part: how long threads wait for the last one
   if (threads.count == 1 || rows == 0 || cols == 0) return {};
   const std::int64_t tiles = ceil_div(rows, kernels.max_rows), panels = ceil_div(cols, kernels.panel);
   const std::int64_t count = threads.count, most = count * kPartsPerThread;

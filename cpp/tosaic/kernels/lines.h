@@ -24,8 +24,8 @@ class Lines {
   explicit Lines(const Patches<T>& patches) : p_(patches) {}
 
   [[nodiscard]] std::int64_t line_elements() const { return width() * p_.channels; }
-  // Scratch for a block of so many output lines: the copied lines. Copying may write a vector beyond the last
-  // element.
+  // Scratch for the copied lines of a block of `lines` output lines. Copying may write a vector beyond the
+  // last element.
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
     return copies() ? p_.taps[0] * reach(lines) * line_elements() + kVectorBytes : 0;
   }
@@ -92,7 +92,7 @@ class Lines {
   [[nodiscard]] std::int64_t width() const {
     return (p_.out[2] - 1) * p_.step[2] + p_.offset[2][p_.taps[2] - 1] - p_.offset[2][0] + 1;
   }
-  // Lines of a plane that so many output lines reach.
+  // The number of lines of a plane that `lines` output lines read.
   [[nodiscard]] std::int64_t reach(std::int64_t lines) const {
     return (lines - 1) * p_.step[1] + p_.offset[1][p_.taps[1] - 1] - p_.offset[1][0] + 1;
   }
@@ -169,7 +169,7 @@ class Lines {
   Factor<T>* copied_ = nullptr;
 };
 
-// The output lines of a block, for a product whose blocks have so many rows.
+// The number of output lines of a block, for a product whose blocks have `rows` rows.
 [[nodiscard]] constexpr std::int64_t lines_of_block(std::int64_t rows, const std::int64_t (&out)[3]) {
   return std::clamp<std::int64_t>(rows / std::max<std::int64_t>(out[2], 1), 1,
                                   std::max<std::int64_t>(out[1], 1));
@@ -205,7 +205,7 @@ template <class T>
   if (sets * most_in_set < tile_rows) return false;
   // A tile of fewer rows than this takes no less time: the sums wait for each other.
   const double few_rows = kernels.max_rows > 8 ? 5 : 4;
-  // The time of so many rows, of whose products the loops of a tile compute this part.
+  // The time of `rows` rows, if the loops of a tile compute this part of their products.
   const auto time = [&](std::int64_t rows, double part) {
     const auto tiles = static_cast<double>(ceil_div(rows, kernels.max_rows));
     return static_cast<double>(depth * cols) * kMultiplyAdd * tiles *

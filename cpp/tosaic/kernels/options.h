@@ -27,7 +27,7 @@ inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxV
 
 class Packs;  // packs.h
 
-// The threads of a run. `count` is the greatest number; kernels reserve scratch memory for so many. With
+// The threads of a run. `count` is the greatest number; kernels reserve scratch memory for this number. With
 // `share_all`, threads share each loop, even if it costs less than calling a thread; for tests.
 struct Threads {
   std::uint32_t count = 1;

@@ -106,7 +106,7 @@ class Segments {
   }
 
  private:
-  // The time of a step of so many rows, in rows.
+  // The time of a step of `rows` rows, in rows.
   [[nodiscard]] static double time_of(std::int64_t rows, std::int64_t max_rows) {
     constexpr double kTileRows = 0.4;  // what a tile takes in addition to its rows
     constexpr double kFewRows = 4;     // fewer ones take no less time

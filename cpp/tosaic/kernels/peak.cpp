@@ -20,7 +20,7 @@ double seconds_of(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Runs `measure` on so many threads, which begin together, and adds up what they return.
+// Runs `measure` on `threads` threads, which begin together, and returns the sum of its results.
 double sum_of_threads(std::size_t threads, const std::function<double(std::size_t)>& measure) {
   if (threads <= 1) return measure(0);
   std::vector<double> rates(threads);

@@ -14,8 +14,8 @@ namespace tosaic::kernels {
 using TransposeBlock = void (*)(const void* from, std::int64_t from_stride, std::int64_t rows,
                                 std::int64_t cols, void* to, std::int64_t to_stride);
 
-// Threads that share a transposition get at least so many columns. So they do not read and write parts of the
-// same lines.
+// Threads that share a transposition get at least this number of columns each, so that two threads do not
+// read and write parts of the same cache line.
 inline constexpr std::int64_t kLeastTransposed = 16;
 
 // `count` matrices [rows][cols], one after the other.

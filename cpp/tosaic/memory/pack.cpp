@@ -73,7 +73,7 @@ class Packer::Search {
  private:
   enum class Outcome : std::uint8_t { kFits, kFails, kOutOfEffort };
 
-  // Of the unplaced items of a clique.
+  // The state of the unplaced items of a clique.
   struct State {
     std::size_t floor = kNever;  // kNever: all items are placed
     std::size_t top = 0;         // no arrangement of the items above their releases ends below

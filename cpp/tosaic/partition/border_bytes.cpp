@@ -346,7 +346,7 @@ class Moving {
   std::vector<std::uint32_t> local_;                     // by node: its local number in the pair, or kNone
   std::uint64_t work_ = 0;
   MaxFlow flow_;
-  // Of the groups as they are:
+  // For the groups as they are:
   Quotient quotient_;
   std::vector<std::vector<DagNode>> members_;  // by group
   std::vector<std::uint32_t> by_block_;        // by node of the quotient: its group, or kNoGroup

@@ -21,8 +21,8 @@ struct Quotient {
   std::vector<Edge> circle;
 };
 
-// The nodes of the quotient are in a topological order: of those that may come next, the one that has the
-// first node does.
+// The nodes of the quotient are in a topological order. If several may come next, the one with the least node
+// of the dag does.
 [[nodiscard]] Quotient quotient(const Dag& dag, const Groups& groups);
 
 }  // namespace tosaic::partition

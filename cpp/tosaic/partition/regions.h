@@ -14,7 +14,7 @@
 
 namespace tosaic::partition {
 
-// The region of a node, by index, with constants in place of those inputs that are constants of the graph at
+// The region of a node, by index, with constants in place of the inputs that are constants of the graph in
 // each run. The inputs stay, and nothing reads them.
 [[nodiscard]] Graph region_with_constants(const Graph& graph, const Node& node, std::size_t index);
 

@@ -120,8 +120,8 @@ class Observed(Short):
         None: the default of whoever writes the plan. Observers of data with a scale per channel are `MinMax`
         and `LeastError`.
     group_size : int, optional
-        Groups of so many positions have a scale each, for each channel. The `axis` is 0 or 1, and the groups
-        are along the other one of these two axes: groups of a weight's input channels.
+        The number of positions in a group: each group has a scale, for each channel. The `axis` is 0 or 1,
+        and the groups are along the other one of these two axes: groups of a weight's input channels.
     """
 
     dtype: str = "int8"

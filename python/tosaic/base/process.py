@@ -76,7 +76,7 @@ def setting_changed(read: Callable[[], _T], write: Callable[[_T], Any], value: _
 
 @contextmanager
 def log_captured(name: str) -> Iterator[list[str]]:
-    """Collects the warnings of another library's logger and of those below it, and does not show them."""
+    """Collects the warnings of another library's logger and of its child loggers, and does not show them."""
     messages: list[str] = []
 
     class Collector(logging.Handler):

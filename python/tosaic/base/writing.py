@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-_WRITE_BACK_BYTES = 32 << 20  # so many bytes later, the disk begins to write
+_WRITE_BACK_BYTES = 32 << 20  # the disk begins to write after this number of bytes
 
 
 class WriteError(_core.Error, OSError):

@@ -45,7 +45,7 @@ _SHARING = (
 
 
 def joined_values(graph: _core.Graph) -> dict[str, list[str]]:
-    """Returns, by node that joins several tensors, the names of those that are not constants."""
+    """Returns, by node that joins several tensors, the names of the tensors that are not constants."""
     found = {}
     for node in graph.nodes:
         names = [each.name for each in node.operands if each is not None and each.kind != "constant"]

@@ -32,7 +32,7 @@ def weight_qparams(
     axis : int, optional
         The channels that have a scale each.
     group_size : int, optional
-        With an axis, 0 or 1: so many positions of the other one of these two axes have a scale.
+        With an axis, 0 or 1: the number of positions of the other one of these two axes that share a scale.
     observer : MinMax or LeastError
     options : mapping
         Keyword arguments of the core's functions that choose qparams.

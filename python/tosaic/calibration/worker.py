@@ -49,7 +49,7 @@ class Job:
     infinite: frozenset[str] = frozenset()
 
     def ready(self, threads: int = 1) -> tuple[_core.CalibrationProgram, _core.Statistics]:
-        """Prepares the graph to run on this machine by so many threads, and makes empty statistics."""
+        """Prepares the graph to run on this machine by `threads` threads, and makes empty statistics."""
         program = _core.CalibrationProgram(
             self.graph,
             list(self.watches),

@@ -132,7 +132,7 @@ def add_calibration(command: argparse.ArgumentParser) -> None:
         "--weight-bits", type=int, metavar="N", help="bits of weights, 2 to 8 (default: 8); stored as int8"
     )
     command.add_argument(
-        "--group-size", type=int, metavar="N", help="so many input channels of a weight have a scale"
+        "--group-size", type=int, metavar="N", help="how many input channels of a weight share a scale"
     )
     command.add_argument(
         "--observer",

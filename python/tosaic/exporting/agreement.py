@@ -1,9 +1,9 @@
 """Whether a lowered program rounds as its quantized program does: a judgement of all elements at once.
 
 Integer arithmetic rounds elsewhere than the quantized program, so that elements differ by a unit or two. The
-ratio of two outputs says little about few elements: of eight, the quantized program may be right by chance,
-and the lowered one a unit off. The errors of many elements are a distribution. Of each output, in units of
-its scale:
+ratio of two outputs says little about few elements: with eight elements, the quantized program may be right
+by chance, and the lowered one a unit off. The errors of many elements are a distribution. For each output, in
+units of its scale:
 
     d = found - expected                            n elements of all samples
     e = expected - floats                           what the quantized program rounds itself
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ENOUGH_ELEMENTS", "MOST_SAMPLES", "agrees", "units_of_outputs"]
 
 ENOUGH_ELEMENTS = 64
-"""Elements of an output from which a distribution is judged, if there are so many samples."""
+"""The least number of elements of an output whose distribution is judged, if there are enough samples."""
 
 MOST_SAMPLES = 32
 

@@ -1,4 +1,4 @@
-"""The options of memory plans, and the checks of those with a structure of their own: arenas and memories."""
+"""The options of memory plans, and the checks of two structured options: arenas and memories."""
 
 from __future__ import annotations
 

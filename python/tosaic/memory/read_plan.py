@@ -35,7 +35,7 @@ _MOST_ALIGNMENT = 64
 _MOST = 1 << 48
 _MOST_ARENAS = 256
 _STEPS_PER_BUFFER, _STEPS_AT_LEAST = 16, 4096
-"""Of a CSV file, which has no list of steps. Nearly every step of a plan makes a buffer."""
+"""The most steps of a CSV file, which has no list of steps. Nearly every step of a plan makes a buffer."""
 
 
 def plan_from_json(path: str | os.PathLike[str], kind: type[MemoryPlan]) -> MemoryPlan:

@@ -283,7 +283,7 @@ class Claimant:
     ) -> Claimant:
         """Returns a copy that takes no other nodes than those that match.
 
-        It still takes a node only if the device does. Of several rules of `only`, a node has to match all.
+        It still takes a node only if the device does. With several rules of `only`, a node has to match all.
         Parameters and errors are as for `deny`. A program without a node that matches an entry is refused
         when the claimant judges it.
 

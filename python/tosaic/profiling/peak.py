@@ -45,7 +45,7 @@ class MachinePeak:
 
 
 def machine_peak(threads: int = 1) -> MachinePeak:
-    """Returns the peak of this machine for runs of so many threads; the first call measures it."""
+    """Returns the peak of this machine for runs of `threads` threads; the first call measures it."""
     return _measured(min(threads, _core.usable_cores()))
 
 

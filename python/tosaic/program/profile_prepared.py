@@ -103,7 +103,7 @@ class _Tree:
                 self._add(inner[step["key"]], position)
 
     def events(self, call: Call, above: int | None = None, begin: int = 0) -> np.ndarray[Any, Any]:
-        """Returns the events of a call and of those inside of it, in nanoseconds since the outer begin."""
+        """Returns the events of a call and of calls inside of it, in nanoseconds since the outer begin."""
         steps = call.steps
         inside = dict(_groups(call, steps))
         parts = []

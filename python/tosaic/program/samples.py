@@ -24,7 +24,7 @@ __all__ = ["Sample", "iterate_samples", "load_arrays", "read_samples"]
 
 _MAGIC = b"\x93NUMPY"
 _LEAST_UNPACKED = 1 << 30
-_MOST_TIMES = 20  # an archive may unpack to so many times its size, or to `_LEAST_UNPACKED` if that is more
+_MOST_TIMES = 20  # an archive may unpack to 20 times its size, or to `_LEAST_UNPACKED` if that is more
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ __all__ = ["LEAST_UNPACKED", "MOST_TIMES", "Archive"]
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 LEAST_UNPACKED = 64 << 20
 MOST_TIMES = 8
-"""The entries that are unpacked or copied may have so many times the size of the file, or `LEAST_UNPACKED`
-bytes if that is more."""
+"""The entries that are unpacked or copied may have at most MOST_TIMES times the size of the file, or
+`LEAST_UNPACKED` bytes if that is more."""
 
 
 class Archive:

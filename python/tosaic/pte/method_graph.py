@@ -223,7 +223,7 @@ def _input_paths(tree: Tree | None, count: int) -> list[str]:
 
 
 def _is_call(tree: Tree) -> bool:
-    """True for the structure of a call: a tuple of arguments, and a dict of those with names."""
+    """True for the structure of a call: a tuple of arguments, and a dict of named arguments."""
     return tree.kind == "tuple" and [each.kind for each in tree.children] == ["tuple", "dict"]
 
 

@@ -266,7 +266,7 @@ class MethodSaver:
             self._values = held
 
     def _states(self, part: Lowered, entered: dict[str, Held], left: dict[str, Held]) -> set[str]:
-        """Adds the states of a group, as its tensors have them; returns the names of those in its payload."""
+        """Adds the states of a group, as its tensors have them; returns the names of its payload's states."""
         graph, inputs = part.graph, part.graph.inputs
         states = [port for port in inputs if port.kind == "state"]
         if not states:

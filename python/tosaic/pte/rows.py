@@ -9,8 +9,8 @@ Files call out variants: ``aten::add.out(a, b, alpha, out)``. The rows belong to
   ``dim_IntList``. A bare ``out`` may be any of them.
 - The parameters are the same, but for the four that describe a new tensor (dtype, layout, device, memory).
 
-So an overload fits if its row takes these arguments, and of those that fit, the one with the nearest name is
-chosen.
+So an overload fits if its row takes these arguments, and among the overloads that fit, the one with the
+nearest name is chosen.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 __all__ = ["FEW_PLACES", "has_own_places", "places", "positions"]
 
 FEW_PLACES = 1 << 20
-"""A list of so many is made for a smaller result too, such as one without elements."""
+"""A list of this number of places is made for a smaller result too, such as a result without elements."""
 
 _Array = np.ndarray[Any, Any]
 

@@ -108,7 +108,7 @@ class _Take:
 
 @dataclass(frozen=True, eq=False)
 class _Repeat:
-    """Takes elements more than once. Of several that are written to one place, the first counts."""
+    """Takes elements more than once. If several are written to one place, the first counts."""
 
     indices: np.ndarray[Any, Any]
     first: np.ndarray[Any, Any]

@@ -115,7 +115,7 @@ class WrittenMemory:
     def __init__(self, aliases: Aliases, env: dict[Any, Any]) -> None:
         self._aliases, self._env = aliases, env
         self._logs: dict[Hashable, _Log] = {}
-        # By node, item and memory: the value in `env` follows from so many of the writes to this memory.
+        # By node, item and memory: how many of the writes to this memory the value in `env` contains.
         self._seen: dict[tuple[Any, int | None, Hashable], int] = {}
 
     def note(self, node: Any, operand: Any, value: Any, *, is_one_number: bool = False) -> None:

@@ -57,8 +57,8 @@ std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   return best;
 }
 
-// 1,500 long-lived buffers, as in an unrolled layer, between short-lived ones. These are so many pairs that
-// place() does not compare them all.
+// 1,500 long-lived buffers, as in an unrolled layer, between short-lived ones. They make too many
+// pairs for place() to compare them all.
 TEST_CASE("long lists of buffers are placed without comparing every pair") {
   constexpr std::uint32_t kSteps = 1500;
   std::vector<Buffer> buffers;

@@ -53,7 +53,7 @@ struct Site {
   const Node& node;
 
   [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
-  // Integers with qparams represent other numbers than themselves: nothing is known of those.
+  // Integers with qparams represent other numbers than themselves; nothing is known about those numbers.
   [[nodiscard]] ValueRange at(std::size_t i) const {
     const bool represents = graph.stage == Stage::kQuantized && graph.type(operand(i)).qparams;
     return represents ? ValueRange::all() : ranges[operand(i).index()];

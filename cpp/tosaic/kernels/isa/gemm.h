@@ -186,7 +186,7 @@ struct Excess {
 
 // The pairs of one row of A that are stored for a block of so much depth: whole vectors of eight.
 [[nodiscard]] constexpr std::int64_t excess_pairs(std::int64_t depth) { return (depth + 15) / 16 * 8; }
-// The rows of A that are stored for a block of so many rows.
+// The number of rows of A that are stored for a block of `rows` rows.
 [[nodiscard]] constexpr std::int64_t excess_rows(std::int64_t rows) {
   return (rows + ExcessTerm::kRows - 1) / ExcessTerm::kRows * ExcessTerm::kRows;
 }
@@ -212,8 +212,8 @@ struct GemmBlock {
   // line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
-  // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole
-  // step, are multiplied. Not if GemmKernels::reads_lines.
+  // If panel_depth is not 0, panels have panel_depth rows of B, and the rows from first_depth on are
+  // multiplied; first_depth is a multiple of kStep. Not allowed if GemmKernels::reads_lines.
   std::int64_t panel_depth = 0, first_depth = 0;
   // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
   Excess excess = {};

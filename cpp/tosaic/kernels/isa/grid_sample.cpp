@@ -12,7 +12,7 @@ template <Index kCount>
 using Floats = Vector<float, kCount>;
 using Ints4 = Vector<std::int32_t, 4>;
 
-// Stores the first `count` elements, all four if there are so many.
+// Stores the first `count` elements, at most four.
 [[gnu::always_inline]] inline void store_some(float* to, Floats<4> value, Index count) {
   if (count >= 4)
     store<float, 4>(to, value);

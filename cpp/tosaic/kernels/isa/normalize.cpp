@@ -71,7 +71,7 @@ double exp_sum(const T* x, int64_t count, double max, double* exps) {
   return exp_sum_of<T, T>(x, count, max, exps);
 }
 
-// The sums of floats are added up in double after so many elements.
+// The number of elements after which the sums of floats are added up in double.
 inline constexpr int64_t kSumPiece = 512;
 
 double exp_float_scores(float* scores, int64_t count, float max) {

@@ -181,8 +181,8 @@ class Folding {
     return node.regions[element_as_int(*known, 0) != 0 ? 0 : 1].get();
   }
 
-  // Computes the results of a constant node and of those that it reads, each on first use. Returns false if
-  // one of these nodes cannot be run.
+  // Computes the results of a constant node and of the nodes that it reads, each on first use. Returns false
+  // if one of these nodes cannot be run.
   [[nodiscard]] bool evaluate(const Node& node) {
     if (known_[node.first_result]) return true;
     if (is_empty(node)) {

@@ -297,7 +297,8 @@ class Fusion {
            std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
   }
 
-  // Of an epsilon outside of the root: the norm has its square under the root, which differs by eps / root.
+  // True if an epsilon outside of the root may be squared and moved under the root, as the norm has it: the
+  // results differ by eps / root.
   [[nodiscard]] bool is_negligible(double beside) const {
     const double largest = magnitude(found_.values[kX]);
     return beside >= 0.0 && beside <= 1e-4 && (std::isinf(largest) || beside <= std::ldexp(largest, -12));

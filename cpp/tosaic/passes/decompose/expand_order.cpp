@@ -163,7 +163,7 @@ ValueId expand_cumargmax(Emitter& e) {
     const auto head = [&](ValueId v) { return e.slice(v, axis, 0, shift); };
     const auto early = [&](ValueId v) { return e.slice(v, axis, 0, extent - shift); };
     const auto late = [&](ValueId v) { return e.slice(v, axis, shift, extent); };
-    // The later run wins unless the earlier one is larger. Of a NaN and a number, the NaN wins.
+    // The later run wins unless the earlier one is larger. A NaN wins over a number.
     ValueId earlier_wins = e.binary(Op::kGt, early(best.numbers), late(best.numbers));
     if (best.is_nan.valid()) {
       const ValueId later_is_number = e.unary(Op::kLogicalNot, late(best.is_nan));

@@ -703,9 +703,9 @@ bool is_read_in_order(const Graph& graph, ValueId id) {
   });
 }
 
-// True if the unit of 24 bits makes one integer of most numbers that occur, since one of them is far larger.
-// Of those that a sort or an argmax compares, the order would be lost: there it is true if it does so of more
-// than a few.
+// True if the unit of 24 bits rounds most numbers that occur to one integer, since one number is far larger.
+// A sort or an argmax would lose the order of such numbers: if one reads the result, this is true as soon as
+// a sixteenth of the numbers is lost.
 bool merges_numbers(const RuleContext& ctx, const Elements& elements,
                     const std::vector<ScaledInteger>& variables, DType dtype) {
   constexpr std::ptrdiff_t kFew = 16;

@@ -75,7 +75,7 @@ class NodeView {
     return NodeView(*graph_, reader).qparams_behind_movement();
   }
 
-  // Of all qparams to which the readers of the result quantize it, possibly after movement, the largest
+  // Among all qparams to which the readers of the result quantize it, possibly after movement, the largest
   // number. Returns nothing if the result has readers that do not quantize it.
   [[nodiscard]] std::optional<double> largest_quantized() const {
     if (result_qparams_) return largest_number(*result_qparams_);

@@ -34,7 +34,8 @@ class ValueMap {
  public:
   ValueMap(const Graph& source, NewGraph& made)
       : source_(&source), made_(&made), forms_(source.values().size()) {}
-  // Of the expansion of `composite`, a node of the source of `whole`. `moves`: its parts only move numbers.
+  // The map of the expansion of `composite`, a node of the source of `whole`. `moves`: its parts only move
+  // numbers.
   ValueMap(const Graph& expansion, ValueMap& whole, const Node& composite, bool moves)
       : source_(&expansion),
         made_(whole.made_),

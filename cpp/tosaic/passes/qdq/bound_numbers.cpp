@@ -51,7 +51,7 @@ double size_of(const Numbers& bounds) {
   return size;
 }
 
-// Of an operand that nothing depends on, no number matters: 0 is as good as any.
+// If nothing depends on an operand, none of its numbers matters: 0 is as good as any.
 Numbers or_zero(const Numbers& bounds) { return bounds.low > bounds.high ? Numbers::only(0) : bounds; }
 
 bool is_far(double x, const Numbers& bounds) {
@@ -221,7 +221,7 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, node.op, std::move(attrs), mapped));
   }
 
-  // The result of a softmax over one number: 1, or its logarithm. Of an infinity, it is NaN.
+  // The result of a softmax over one number: 1, or its logarithm. For an infinity, it is NaN.
   [[nodiscard]] std::optional<double> only_share(const Node& node) const {
     if (!is_softmax(node.op) || row_of_softmax(graph_, node) != 1) return {};
     const ValueId x = graph_.operands(node)[0];
@@ -238,8 +238,8 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
   }
 
-  // Of a variance, or its root, that saturates far below what the numbers of x could have: the deviation from
-  // the mean for which one element makes it saturate.
+  // For a variance, or its root, that saturates far below the largest result that numbers of x could have:
+  // the deviation from the mean at which one element alone makes the result saturate.
   [[nodiscard]] std::optional<double> largest_deviation(const Node& node) const {
     const bool is_root = node.op == Op::kStd;
     if ((node.op != Op::kVar && !is_root) || which_ == Operands::kConstant) return {};

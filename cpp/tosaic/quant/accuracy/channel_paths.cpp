@@ -112,7 +112,7 @@ Carried matmul(const Carry& c) {
   return ChannelPlace{c.operand == 0 ? result - 2 : result - 1, c.place.run};
 }
 
-// The operator mixes positions of so many last axes.
+// The operator mixes positions of the last `axes` axes.
 Carried before_last(const Carry& c, std::size_t axes) {
   return kept(c.place.axis + axes < c.type().rank(), c.place);
 }

@@ -5,7 +5,7 @@
 //
 // A tensor is observed directly after its node has run, while it is in the cache. Kernels stay fused where no
 // tensor inside of a fused chain is observed. A tensor that repeats the elements of another one is not
-// observed if both feed the same statistic: the elements of the other one count so many times more.
+// observed if both feed the same statistic: the other tensor's elements count as often as they are repeated.
 //
 //   %relu -> 0, %pad = pad(%relu) -> 0     %relu is observed, each element counts twice; and zeros are added
 //
@@ -65,7 +65,7 @@ class Calibration {
   [[nodiscard]] std::vector<Statistic> take();
 
  private:
-  // What a value adds to a statistic: each of its elements so many times, and constants.
+  // What a value adds to a statistic: each of its elements `times` times, and constants.
   struct Feed {
     std::uint64_t times = 1;
     std::map<float, std::uint64_t> constants;

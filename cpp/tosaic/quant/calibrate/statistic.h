@@ -102,10 +102,10 @@ class Observing {
  public:
   explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
 
-  // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out.
+  // Adds the samples of a row-major tensor, each `times` times. Infinities and NaN are counted and left out.
   // A statistic for which is_of_tensors() is true takes them once.
   NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
-  // Adds a finite value, so many times. Only for ranges, histograms and masks.
+  // Adds a finite value `times` times. Only for ranges, histograms and masks.
   void observe(float value, std::uint64_t times);
   // Returns the statistic of all samples so far, and begins an empty one.
   [[nodiscard]] Statistic take();

@@ -23,7 +23,7 @@ constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
 constexpr std::size_t kUsualBins = 2048;
-constexpr std::int64_t kFewZeros = 8;  // one in so many values
+constexpr std::int64_t kFewZeros = 8;  // one in 8 values
 
 // The place of a bin of the table, without that of zero.
 std::int32_t signed_place(std::int32_t bin) { return bin < kBinsPerSign ? bin + 1 : kBinsPerSign - bin - 1; }

@@ -176,7 +176,7 @@ ObservedSpec Planner::in_16_bits(const Precision& p) {
   return spec;
 }
 
-// Positions need more than 8 bits: an image has more rows. Of the positions beyond the range, all read the
+// Positions need more than 8 bits: an image has more rows. All positions beyond the range read the
 // same pixels.
 QSpec Planner::grid_spec(std::span<const NodeIndex> samplers, const Precision& p) const {
   double range = 1.0;

@@ -16,7 +16,7 @@ namespace tosaic::tosa {
 // first use. Throws for shape values, variables, and tensors that nothing defines.
 [[nodiscard]] ValueId value_of(const Place& place, BlockState& state, std::string_view name);
 
-// Returns `attributes` with the values of those attributes that are constant operands in the file. The
+// Returns `attributes` with the values of the attributes that are constant operands in the file. The
 // constant operands are the operands from `first` on; `operands` are the dtypes of the others. Throws if an
 // operand is not a constant of the right kind, type and range.
 [[nodiscard]] Attrs read_constant_operands(const Place& place, BlockState& state, Attrs attributes,

@@ -12,8 +12,8 @@ namespace tosaic::tosa {
 namespace {
 
 constexpr std::size_t kConstantAlignment = 64;  // alignment, in bytes, of constants after the flatbuffer
-// The builder begins with so many bytes for each tensor, without its constant, and for each operator. Almost
-// all of them take less: memory that is not written costs nothing, whereas a builder that grows copies
+// The builder begins with this number of bytes for each tensor, without its constant, and for each operator.
+// Almost all of them take less: memory that is not written costs nothing, whereas a builder that grows copies
 // everything.
 constexpr std::size_t kBytesPerTensor = 1024, kBytesPerOperator = 4096;
 // A flatbuffer has at most 2 GiB. The rest, 147 MB, is for everything but constants.

@@ -30,7 +30,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add_profile(command, "runs")
     command.add_argument(
-        "--runs", type=positive, metavar="N", help="so many runs are measured, with --profile (default: 10)"
+        "--runs", type=positive, metavar="N", help="how many runs are measured, with --profile (default: 10)"
     )
     add_threads(command)
     add_source(command)

@@ -5,7 +5,7 @@ ExecuTorch refuses a partitioner that changes the program. Passes may change it,
     to_edge ─▶ transform_passes ─▶ partitioners ─▶ backends
 
 So this pass asks the partitioners where the borders will be. It lets ExecuTorch lower the program with a
-backend that compiles nothing, so that each partitioner sees the delegates of those before it.
+backend that compiles nothing, so that each partitioner sees the delegates of the partitioners before it.
 """
 
 from __future__ import annotations

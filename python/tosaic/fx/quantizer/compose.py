@@ -6,9 +6,9 @@ Each quantizer annotates the graph as if it were alone. Then each node gets one 
     last     that of the last one
     error    QuantMismatch, with all nodes that have different annotations
 
-torchao's ComposableQuantizer shows each quantizer the annotations of those before it. Most quantizers then
-skip nodes without a trace, and one that does not raises an error. It also does not call their `validate` and
-`prepare_obs_or_fq_callback`; this class calls both.
+torchao's ComposableQuantizer shows each quantizer the annotations of the quantizers before it. Most
+quantizers then skip nodes without a trace, and one that does not raises an error. It also does not call their
+`validate` and `prepare_obs_or_fq_callback`; this class calls both.
 
 An annotation may share with, or be derived from, a place on a node that another quantizer won. If the winner
 has a spec there, the reference holds. If not, the sharing annotation gets the spec that it would have shared,

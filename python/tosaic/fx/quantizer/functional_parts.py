@@ -200,7 +200,7 @@ class _Functional:
     def _write_back(self) -> None:
         sources = [node for node in self._nodes if self._aliases.is_source(node) and self._is_chosen(node)]
         self._memory.refresh(sources, BEHIND_ALL, self)
-        for node in sources:  # each of those that share memory, which they do not in an exported program
+        for node in sources:  # each source: they may share memory, but not in an exported program
             if self._env[node] is not node:
                 moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
                 moves.call(_ATEN.copy_.default, (node, self._env[node]))

@@ -424,7 +424,7 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
         observer = getattr(module, "activation_post_process", module)
         node = place if isinstance(place, torch.fx.Node) else place[0]
         is_input = node.op == "placeholder"
-        # Of the nodes that share an observer, the input is the one that callers know.
+        # An input may share an observer with other nodes. The observer has the name of the input.
         if hasattr(observer, "infinities") and (is_input or not getattr(observer, "is_of_input", False)):
             observer.name = f"'{node.name}'"
             observer.is_of_input = is_input

@@ -175,7 +175,7 @@ def module_argument_names(ep: Any) -> tuple[str, ...]:
 
 
 def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
-    """Returns the structures of (args, kwargs) and of the result, which have so many leaves."""
+    """Returns the trees of (args, kwargs), with `inputs` leaves, and of the result, with `outputs` leaves."""
     taken, returned = _trees(ep)
     return arguments_tree(taken, inputs), results_tree(returned, outputs)
 
