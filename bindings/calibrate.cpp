@@ -125,7 +125,7 @@ std::unique_ptr<Calibration> start(const CalibrationProgram& program, const Stat
 }
 
 void bind_statistics(py::module_& m) {
-  py::class_<Statistics>(m, "Statistics", "What is remembered of samples, one for each group of tensors.")
+  py::class_<Statistics>(m, "Statistics", "Summaries of samples, one for each group of tensors.")
       .def(py::init([](const Graph& graph, const py::sequence& kinds) {
              return Statistics{statistics_from(graph, kinds)};
            }),

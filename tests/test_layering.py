@@ -559,8 +559,8 @@ def ranked_imports(root: Path) -> Iterator[tuple[str, str, int, str]]:
 
     The kind is "load" for an import that runs with the module, "type" for one that never runs, else
     "deferred". A string that is the whole name of a module counts as an import of it, since the name may be
-    in a table from which modules are imported. What the stub of a package imports, the package does when it
-    is asked for a name.
+    in a table from which modules are imported. A package imports the modules of its stub when it is asked for
+    a name.
     """
     modules = python_modules(root)
     files = {name for name, path in modules.items() if path.name != "__init__.py"}

@@ -1,8 +1,8 @@
 """No code derives a meaning from the name of a value, node, variable or tensor.
 
-Names are for people, and for the files in which they identify a tensor. What the code has to know about a
-value is data: an id, an origin, a field, an attribute. A name may be compared as a whole; a part of it says
-nothing.
+Names are for people, and for the files in which they identify a tensor. Facts about a value on which code
+depends are data: an id, an origin, a field, an attribute. A name may be compared as a whole; a part of it
+says nothing.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 
 Each round has two processes. Both export the network. Then the first one copies its weights, which is the
 yardstick, and writes them to a file. The second one lowers the program, saves it, loads the file, and runs
-both programs. What a process does first gets its memory from the system, which takes much longer than the
-copying itself. So first times are compared with first times, and repeated ones with repeated ones. Memory is
-the resident memory of the process (Linux only): what `save` adds at its peak, and what a first run adds and
-keeps.
+both programs. The first operation of a process gets its memory from the system, which takes much longer than
+the copying itself. So first times are compared with first times, and repeated ones with repeated ones. Memory
+is the resident memory of the process (Linux only): what `save` adds at its peak, and what a first run adds
+and keeps.
 """
 
 from __future__ import annotations

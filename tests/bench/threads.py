@@ -2,11 +2,11 @@
 
     python tests/bench/threads.py [--rounds N] [NETWORK ...]
 
-In each round, three things take turns: runs of one thread; the same runs, half of them in one Python
-thread and half in another, each of one thread and with a session of its own; and runs of two threads. The
-second is the ideal: work that is cut in halves, with nothing to wait for. What it gains depends on the
-machine: two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths
-of it, and to give the same bytes.
+In each round, three things take turns: runs of one thread; the same runs, half of them in one Python thread
+and half in another, each of one thread and with a session of its own; and runs of two threads. The second is
+the ideal: work that is cut in halves, with nothing to wait for. The gain of the ideal depends on the machine:
+two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths of it, and
+to give the same bytes.
 
 Then runs after pauses are measured, as a camera has them between two images: threads sleep meanwhile.
 """

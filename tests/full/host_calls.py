@@ -2,8 +2,8 @@
 
     python tests/full/host_calls.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Each network of tests/models/host_calls.py is exported by recipes of floats, of int8 and of Cortex-M. What a
-target takes is lowered; the rest runs on the host, by tosaic's kernels or by torch. Writes
+Each network of tests/models/host_calls.py is exported by recipes of floats, of int8 and of Cortex-M. Nodes
+that a target takes are lowered; the host runs the rest, by tosaic's kernels or by torch. Writes
 docs/measured/host_calls.md. Exit code 1 if an export raises an error, a check fails, or nothing was lowered.
 """
 

@@ -4,7 +4,7 @@
 
 The flows are Arm's TOSA backend, XNNPACK, ExecuTorch's portable kernels alone (floats, and int8 with its
 quantized kernels), and `TosaicPartitioner` with TOSA, VGF and Vela payloads. `tosaic.load_pte` reads each
-file. What it says of delegates is compared with ExecuTorch's deserialiser. Its results are compared with
+file. Its delegates are compared with ExecuTorch's deserialiser. Its results are compared with
 ExecuTorch's runtime, where the runtime has the kernels; with the TOSA reference model on the same payloads;
 or with Vulkan. Then a payload or a constant of the file is damaged, and the same checks have to fail. Exit
 code 1 if a result violates what `violations` states. Takes an hour or more."""

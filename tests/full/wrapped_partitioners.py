@@ -4,7 +4,7 @@
 
 Each network is lowered three times with each partitioner: by the partitioner alone; wrapped, with the
 quantize node of its input and the dequantize node of its output outside; and wrapped with a host operator,
-too: the operator of which the partitioner takes the fewest calls. What runs is the payload of each delegate.
+too: the operator of which the partitioner takes the fewest calls. The payload of each delegate is run.
 Exit code 1 if a result violates what `violations` states.
 """
 

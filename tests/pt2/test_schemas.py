@@ -1,4 +1,4 @@
-"""The generated table of schemas is what torch has: `generate_schemas.py` writes it."""
+"""The table of schemas, which `generate_schemas.py` writes, equals torch's schemas."""
 
 from __future__ import annotations
 

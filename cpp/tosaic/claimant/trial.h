@@ -18,15 +18,15 @@
 
 namespace tosaic::claimant {
 
-// Nodes as a graph of their own, at a stage that may contain them. What they read from other nodes are
-// inputs, and what other nodes or the caller read are outputs. Values have their types; dim orders are
+// Nodes as a graph of their own, at a stage that may contain them. Values that they read from other nodes are
+// inputs, and values that other nodes or the caller read are outputs. Values have their types; dim orders are
 // logical. `nodes` ascend.
 [[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, std::span<const NodeId> nodes,
                                                  Stage stage);
 
-// A text that is equal for nodes of a graph on which lowering cannot decide differently: the operator, its
-// attributes, the types of operands and results, which operands are the same value, and the constants. Empty
-// for a node whose regions or description may differ otherwise.
+// Two nodes of a graph with the same text lower in the same way. The text has the operator, its attributes,
+// the types of operands and results, the operands that are the same value, and the constants. It is empty for
+// a foreign node, and for a node with regions.
 [[nodiscard]] std::string trial_key(const Graph& graph, const Node& node);
 
 // As pipeline::try_to_lower(), without the verifier between passes.

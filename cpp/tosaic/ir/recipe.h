@@ -31,7 +31,7 @@ class Recipe {
   [[nodiscard]] virtual std::size_t unit_bytes() const = 0;
   // Writes the units [begin, end) to `to`. Threads may call it at the same time, after prepare().
   virtual void compute(std::size_t begin, std::size_t end, std::byte* to) const = 0;
-  // Computes the source if compute() cannot read its units, which have the size of the result's units.
+  // Computes the whole source, unless compute() can read the source in units of unit_bytes().
   virtual void prepare() const;
   // The recipe that computes the source from the finished bytes `result`. Null if the bytes do not determine
   // it.

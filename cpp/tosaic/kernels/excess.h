@@ -4,7 +4,7 @@
 // VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products
 // at 16 bits. For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two
 // are at most 128 together, and the negative ones at least -128, since 255 * 128 < 2^15. Otherwise the
-// greater weight is capped. What is taken off it, the excess, is multiplied separately. In networks, one to
+// greater weight is capped. The excess, which is taken off it, is multiplied separately. In networks, one to
 // ten of a hundred pairs have an excess.
 //
 // The weights of each matrix are packed in panels as quads. After all of them is the excess: the rounds of

@@ -212,8 +212,8 @@ void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths
   block.panel_depth = block.depth == band ? 0 : band;
 }
 
-// Writes the sum of each column of a packed operand over these depths. What capping took off the operand is
-// not in it.
+// Writes the sum of each column of a packed operand over these depths. The sum does not contain the excess
+// that capping took off the operand.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                  const Depths& depths, Sum<T>* sums) {

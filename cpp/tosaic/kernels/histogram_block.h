@@ -24,9 +24,9 @@ inline constexpr std::int32_t kOctaves = 17;        // of bins below the linear 
 inline constexpr std::int32_t kMagnitudes = 2048;   // the magnitudes of all bins are below
 inline constexpr std::int32_t kFirstLinearBin = kBinsPerOctave * kOctaves;
 inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBinsPerOctave;
-// Bins of positive values, then bins of negative values, then bins of values that are smaller than every
-// bin, zero above all. There are several of these, so that a run of zeros is not one chain of dependent
-// additions.
+// Bins of positive values, then bins of negative values, then several bins of values too small for these,
+// which are mostly zeros. A run of zeros is counted in these bins in turn, so that the additions do not
+// depend on each other.
 inline constexpr std::int32_t kFirstZeroBin = 2 * kBinsPerSign;
 inline constexpr std::int32_t kZeroBins = 16;
 inline constexpr std::int32_t kTableBins = kFirstZeroBin + kZeroBins;

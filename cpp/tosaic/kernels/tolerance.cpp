@@ -24,8 +24,8 @@ Error error_of(Op op) {
   return Error::kExact;
 }
 
-// Floats narrower than f32 are summed in f32, here and in torch. What remains is the rounding of the stored
-// result (half an ulp) and of the narrow intermediate results that some composites of torch have.
+// Floats narrower than f32 are summed in f32, here and in torch. The remaining error is the rounding of the
+// stored result (half an ulp) and of the narrow intermediate results that some composites of torch have.
 bool sums_in_f32(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF64; }
 
 }  // namespace

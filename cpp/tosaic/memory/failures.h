@@ -1,5 +1,6 @@
-// failures: which parts of a search failed before. What is left to place is described by the unplaced items
-// and their lowest offsets, in whatever order the others were placed, so it is searched once only.
+// failures: which parts of a search failed before. The rest of a search depends only on the unplaced items
+// and their lowest offsets, not on the order in which the others were placed, so each rest is searched only
+// once.
 //
 // A key has 128 bits, so that two different parts have the same one in no search that will ever be made.
 #pragma once

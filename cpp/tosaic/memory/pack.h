@@ -13,8 +13,8 @@
 // most branches were cut. Where no item connects two ranges of cliques, the ranges are searched one after the
 // other: if one of them fails, no other arrangement of the ranges before it is tried.
 //
-// Of equal items, the one with the least number is placed first. What failed once is not searched again
-// (failures.h). Where little may be wasted, the offset of an item is nearly a sum of sizes (heights.h).
+// Among equal items, the one with the least number is placed first. A part that failed once is not searched
+// again (failures.h). Where little may be wasted, the offset of an item is nearly a sum of sizes (heights.h).
 //
 // Without an arena size that suffices, the search returns the least size at which one of its cuts would not
 // have been made: no smaller arena holds the items.

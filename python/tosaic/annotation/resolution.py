@@ -181,7 +181,7 @@ class Resolution(Reportable):
         those among them that are computed with floats, or passed on as floats.
     not_rounded : tuple of FloatTensor
         Of `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
-        their own. What reads them rounds them, or they have the integers of an operand.
+        their own. Their readers round them, or they have the integers of an operand.
     mixed : tuple of MixedOperands
         Calls that read quantized tensors and float tensors.
     history : tuple of Change

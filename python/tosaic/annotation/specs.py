@@ -116,9 +116,9 @@ class Observed(Short):
     dynamic : bool
         The qparams are computed in each run.
     observer : Observer or callable, optional
-        An observer as data, such as ``MinMax()``, or what makes an observer or fake-quant module of torchao.
-        None: the default of whoever writes the plan. Observers of data with a scale per channel are `MinMax`
-        and `LeastError`.
+        An observer as data, such as ``MinMax()``, or a constructor of torchao's observers or fake-quant
+        modules. None: the default of whoever writes the plan. Observers of data with a scale per channel are
+        `MinMax` and `LeastError`.
     group_size : int, optional
         The number of positions in a group: each group has a scale, for each channel. The `axis` is 0 or 1,
         and the groups are along the other one of these two axes: groups of a weight's input channels.

@@ -79,9 +79,9 @@ class ExportContext:
         return arguments
 
     def quantized_for_torch(self) -> Any:
-        """Returns the quantized program in the form of torch, or what becomes that; None if there is none.
+        """Returns the quantized program for torch: an exported program, or its source, a `QuantizedProgram`.
 
-        A stage at ``quantized`` that changed the program leaves none.
+        None if no quantized program was set, or if a stage at ``quantized`` has changed it since.
         """
         return self._quantized_by if self.quantized is self._quantized_as else None
 

@@ -48,9 +48,9 @@ def reaching_inside(
     plan: PartitionPlan,
     split_without: Callable[[ModelledNodes], PartitionPlan],
 ) -> Mapping[Any, Any]:
-    """Splits a program anew if models select nodes inside of groups, and returns the models for its host.
+    """Splits a program again if models select nodes inside of groups, and returns the models for its host.
 
-    A key that selects a group by its name, ``group0``, or all nodes (``"*"``) means the groups as they are.
+    A key that is the name of a group, ``group0``, or all nodes (``"*"``) needs no new split.
     Keys that select nothing are left to the graph of the host, which refuses them.
 
     Parameters
@@ -58,7 +58,7 @@ def reaching_inside(
     models : mapping
     plan : PartitionPlan
     split_without : callable
-        Splits the program so that nodes are on the host, and returns its plan.
+        Splits the program so that the given nodes are on the host, and returns the plan.
 
     Raises
     ------

@@ -127,7 +127,7 @@ class SplitLowered(Preparable):
         """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
 
         A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. The integers of
-        Neutron are not known. What the device takes is the ``source`` of the group, a program of tosaic's
+        Neutron are not known. The device takes the ``source`` of the group, a program of tosaic's
         operators.
         """
         return self._parts
@@ -293,7 +293,7 @@ class SplitLowered(Preparable):
         Raises
         ------
         WriteError
-            A file cannot be written. What the folder had before is unchanged.
+            A file cannot be written. The folder is unchanged then.
         UnsupportedOp
             A ``.pte`` file cannot have something of the program; the message has all reasons.
         """

@@ -439,7 +439,7 @@ _OP_NAMES = frozenset(_ROLES)
 
 
 def _if_supported(run: Callable[[], list[_Array]]) -> list[_Array] | None:
-    """Returns the results of tosaic's kernels; None if an operator has none, as a foreign operator."""
+    """Returns the results of tosaic's kernels; None if an operator, such as a foreign one, has no kernel."""
     try:
         return run()
     except _core.UnsupportedOp:

@@ -119,7 +119,7 @@ class _Tree:
 
 
 def _functions_of(prepared: Prepared) -> dict[str, str]:
-    """Returns what to call functions, by the name of the node or its operator."""
+    """Returns the names of functions in a profile, by the node or the operator that they compute."""
     own = prepared.source.overrides.own
     groups = {name: "group" for name, function in own.items() if isinstance(function, PartCall)}
     is_elsewhere = prepared.on != "tosaic" and prepared.has_whole_model

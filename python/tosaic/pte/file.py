@@ -137,7 +137,7 @@ class PteMethod(Reportable):
     def memory_plan(self) -> MemoryPlan:
         """The memory plan in the file: the place of each tensor, and the proven bound of each memory.
 
-        A step is an instruction. What delegates need inside is not in the file.
+        A step is an instruction. The memory that delegates need inside is not in the file.
         """
         from tosaic.pte.memory_plan import plan_in_file
 

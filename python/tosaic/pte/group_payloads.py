@@ -119,7 +119,7 @@ class MethodPayloads:
 def empty_payloads(methods: Mapping[str, Any]) -> dict[str, PtePayload]:
     """Returns payloads without bytes for all groups of claimants that read TOSA.
 
-    What a file calls does not depend on its payloads, so no tool has to compile them.
+    The calls of a file do not depend on its payloads, so no tool has to compile them.
 
     Parameters
     ----------

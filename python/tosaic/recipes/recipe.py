@@ -309,7 +309,7 @@ def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
     """Returns a recipe that says everything that several recipes say.
 
     Rules, tools, stages, claimants and changes of passes follow one another in the order of the recipes, and
-    equal entries occur once. What only one recipe says is taken from it.
+    equal entries occur once. A field that only one recipe sets is taken from that recipe.
 
     Parameters
     ----------

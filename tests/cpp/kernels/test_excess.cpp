@@ -121,7 +121,7 @@ TEST_CASE("a pair of weights has an excess if weights of one sign are more than 
   CHECK_FALSE(has_excess(127, 1));
   CHECK_FALSE(has_excess(-128, 127));
   CHECK_FALSE(has_excess(-64, -64));
-  // Two columns of four elements: in turn, and one after the other.
+  // Two columns of four elements, stored interleaved, and stored one after the other.
   const std::int8_t weights[] = {127, 0, 127, 0, 127, 0, -127, 0};
   CHECK(share_with_excess(weights, std::vector<Index>{0, 2, 4, 6}, two) == 0.25);
   CHECK(share_with_excess(weights, std::vector<Index>{0, 1, 2, 3}, std::vector<Index>{0, 4}) == 0);

@@ -514,8 +514,8 @@ Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
 
 Extremes extremes(const Site& s) { return extremes_of(s, s.operand(0)); }
 
-// The operand of an operator that only the order of its numbers matters to. What is above or below the others
-// stays so in integers that have as few as 2^5 steps for them.
+// The operand of an operator to which only the order of the numbers matters. A number above or below the
+// others stays above or below them in integers that have as few as 2^5 steps for the others.
 Numbers ordered(const Site& s, std::size_t) {
   const Extremes found = extremes(s);
   if (found.others.low > found.others.high) return Numbers::all();

@@ -42,8 +42,8 @@ class FxNodes {
   // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no
   // origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
-  // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. What other nodes
-  // of a graph compute for it belongs to the FX node whose value they quantize.
+  // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. Other nodes of
+  // the graph that compute for it belong to the FX node whose value they quantize.
   void leave_out(const std::string& name) { left_out_.insert(name); }
   [[nodiscard]] bool is_left_out(const std::string& name) const { return left_out_.contains(name); }
   // How reports show a result: "conv2d", "split.1".

@@ -52,12 +52,12 @@ class Matcher {
   // The nodes of b that belong to the FX node.
   [[nodiscard]] const std::vector<const Node*>& nodes(FxId fx) const { return nodes_.of(fx); }
 
-  // The values of b that may be the counterpart of the reference. They belong to the FX node, and each is the
-  // result of the reference's index, of a node with as many results. Their shapes align with that of the
-  // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
-  // value comes first. If the reference is rounded, values with qparams for the same numbers precede values
-  // without qparams. Values with other qparams are candidates only if there are no others. A float may hold
-  // the integers, or the numbers that they stand for: both are candidates unless an element is not an
+  // The values of b that may be the counterpart of the reference. They belong to the FX node, and each has
+  // the reference's index among the results of a node with `result_count` results. Their shapes align with
+  // that of the reference, and a floating-point or quantized reference needs a float or a value with qparams.
+  // The last value comes first. If the reference is rounded, values with qparams for the same numbers precede
+  // values without qparams. Values with other qparams are candidates only if there are no others. A float may
+  // hold the integers, or the numbers that they stand for: both are candidates unless an element is not an
   // integer. An operand that belongs to the FX node in a is not a candidate: b may have merged the FX node
   // into a later one. b may compute each result of a node with several results in a node of its own, which is
   // known by its name. If `result_count` is 0, the node may have any number of results.

@@ -2,9 +2,9 @@
 // include this header.
 //
 // The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more
-// instructions. Pairs take four for as many products. What was taken off B (kernels/excess.h) is multiplied
-// first: for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed
-// to columns of pairs. The sums of the excess are what the sums of the tiles begin with.
+// instructions. Pairs take four for as many products. The excess of B (kernels/excess.h) is multiplied first:
+// for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed to
+// columns of pairs. The sums of the excess are what the sums of the tiles begin with.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -24,7 +24,7 @@ static_assert(kPanelCols == Excess::kCols);
   _mm256_storeu_si256(static_cast<__m256i*>(at), words);
 }
 
-// Transposes the low halves of eight vectors, of eight words each, and the high halves.
+// Transposes two 8x8 matrices of words: the low halves of eight vectors, and the high halves.
 [[gnu::always_inline]] inline void transpose_words(__m256i (&rows)[8]) {
   __m256i pairs[8], quads[8];
 #pragma GCC unroll 4

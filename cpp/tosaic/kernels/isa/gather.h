@@ -213,8 +213,8 @@ template <class T>
     }
   };
 #if TOSAIC_VECTOR_BYTES == 32
-  // A whole vector is read for a short run if the vector ends inside of the line. What is written after the
-  // run is overwritten by the next one, or lies after the row.
+  // A whole vector is read for a short run if the vector ends inside of the line. Elements that are written
+  // after the run are overwritten by the next run, or lie after the row.
   if (!kReadsInPlace<T> && run < kShortRun && at + kShortRun <= patches.in[2] * patches.channels)
     return gather_runs(
         [&](Factor<T>* to, const Source<T>* from) { as_factors(to, from, patches.zero_point, kShortRun); });

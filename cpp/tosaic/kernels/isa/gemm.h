@@ -149,11 +149,11 @@ template <class T>
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
 }
 
-// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the
-// rows of B from row `at` of the block on.
+// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. Element j of the part is
+// multiplied by row at + j of the block of B.
 //
-// The first row of the block does not have the first `not_first` elements, and the last row does not have the
-// last `not_last` ones: they are not read. Only for floats.
+// The first row of A of the block lacks the first `not_first` elements, and the last row lacks the last
+// `not_last` elements. The kernel does not read them. Only for floats.
 template <class T>
 struct Run {
   const Factor<T>* a = nullptr;

@@ -24,7 +24,7 @@ struct F32Integers {
   std::vector<const Node*> refused;
 };
 
-// In a region all integers are proven to fit 24 bits, even if their range in `ranges` is wider.
+// If `part` is a region, all integers are proven to fit 24 bits, even if their range in `ranges` is wider.
 [[nodiscard]] F32Integers f32_integers(const Graph& graph, const analysis::IntegerRanges& ranges,
                                        Legalizer::Part part);
 

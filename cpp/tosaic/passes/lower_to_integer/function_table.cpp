@@ -62,8 +62,8 @@ ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
-// The integers of x, a table of whose function has numbers. A table of integers saturates, and a function may
-// be interpolated in it, so it is the function of all integers of the dtype.
+// The integers of x for which a table needs numbers. A table of integers covers all integers of the dtype,
+// since it saturates and may be interpolated; a table of unrounded numbers covers only integers that occur.
 ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   const ValueRange all = *integer_limits(ctx.build.type(x.id).dtype);
   const bool makes_numbers =
@@ -470,8 +470,8 @@ class FunctionsOfRows {
     return {std::max(variable_.x.range.low, all.low), std::min(variable_.x.range.high, all.high)};
   }
 
-  // The integers of the variable without those at both ends, at which no row changes any more: a clamp in
-  // front of the operator, which is not a line next to the place where it ends.
+  // The integers of the variable without the ends at which all rows are constant, as after a clamp in front
+  // of the operator. A line between two knots cannot follow the corner at which a constant end begins.
   ValueRange curved_part(const QParams& to) {
     const ValueRange all = *integer_limits(dtype_), occurs = occurring_integers();
     ValueRange curved{occurs.high, occurs.low};

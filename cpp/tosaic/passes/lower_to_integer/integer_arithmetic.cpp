@@ -287,7 +287,7 @@ ScaledInteger sum_of(IntegerBuilder& build, const Integers& x, const Integers& y
 }
 
 // The sum of an operand that hides minus infinity and of one that has other numbers than a mask, or their
-// difference. What represents minus infinity moves below all sums of finite numbers.
+// difference. The integer of minus infinity moves below all sums of finite numbers.
 ScaledInteger added_to_infinity(IntegerBuilder& build, Term first, Term second, bool subtracts) {
   const double finite = finite_magnitude(first) + finite_magnitude(second),
                least = finite + hidden_below(finite);

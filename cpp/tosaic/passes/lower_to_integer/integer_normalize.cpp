@@ -216,9 +216,9 @@ bool needs_nan(const NodeView& node) {
   });
 }
 
-// x - max, for a result that is rounded to `to`. What is so far below that the result saturates, whatever the
-// logarithm of the sum of `count` exponentials, becomes the nearest such number. Otherwise the unit would be
-// one for all numbers, in which the logarithm may be lost.
+// x - max, for a result that is rounded to `to`. A number so far below max that the result saturates,
+// whatever the logarithm of the sum of `count` exponentials is, becomes the nearest such number. Otherwise
+// the unit would be one for all numbers, in which the logarithm may be lost.
 ScaledInteger within_result(IntegerBuilder& build, const ScaledInteger& below, const QParams& to) {
   const double least = -largest_number(to);
   ScaledInteger out = below;

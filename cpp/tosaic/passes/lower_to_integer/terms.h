@@ -31,8 +31,8 @@ struct Term {
 [[nodiscard]] Term term_of(IntegerBuilder& build, const ScaledInteger& x);
 // The largest magnitude of the numbers of `x` that are finite.
 [[nodiscard]] double finite_magnitude(const ScaledInteger& x);
-// x, which hides minus infinity (scaled_integer.h), as i32 in which minus infinity is -2 * least, and numbers
-// up to -least represent it. `least` is more than finite_magnitude(x).
+// x, which hides minus infinity (scaled_integer.h), as i32. Minus infinity becomes -2 * least, and in the
+// result every number up to -least represents minus infinity. `least` is more than finite_magnitude(x).
 [[nodiscard]] ScaledInteger with_lower_infinity(IntegerBuilder& build, const ScaledInteger& x, double least);
 // Throws NoIntegerForm if a constant has an infinity or NaN.
 void require_finite(const Term& term);

@@ -8,8 +8,8 @@
 //   %z = conv(%y, %w: [8,3,3,3])          ->  %z = conv(%y4, %w4: [8,4,3,3])        zeros in the new channel
 //   %o = tanh(%y)                             %o = tanh(slice(%y4))
 //
-// Chosen inputs and outputs have four channels. The fourth channel of an input may have any finite content,
-// and that of an output is zero or what was sampled of such a channel.
+// Chosen inputs and outputs have four channels. The fourth channel of an input may have any finite content.
+// The fourth channel of an output is zero, or was sampled from the fourth channel of an input.
 //
 // custom_samplers: samplers of images with four channels become the operator that ExecuTorch's VGF flow
 // writes as tosa.custom.

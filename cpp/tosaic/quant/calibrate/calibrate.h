@@ -1,9 +1,9 @@
-// calibrate: from a float graph and samples to a graph with quantize and dequantize nodes. This is the header
-// of the folder: code outside includes this one, and gets the others by it.
+// calibrate: from a float graph and samples to a graph with quantize and dequantize nodes. Code outside of
+// the folder includes only this header, which includes the others.
 //
-//   Statistic             what is remembered of the samples of a tensor
+//   Statistic             a summary of the samples of a tensor, such as its range
 //   Calibration           runs samples, and feeds statistics with tensors
-//   insert_quantization   writes the qparams that follow from them into the graph
+//   insert_quantization   chooses qparams from statistics, and writes them into the graph
 #pragma once
 
 #include "tosaic/quant/calibrate/calibration.h"

@@ -54,8 +54,8 @@ class Calibration {
               std::vector<Statistic> statistics);
 
   // Runs a sample: one array for each user input of the graph. A graph with states runs it twice: from their
-  // initial values, and as the call that follows the calls of the samples before. What is written to a state
-  // in a row of calls is in the statistics, then, and so is what follows from it. Throws what
+  // initial values, and as the call that follows the calls of the samples before. So the statistics include
+  // numbers that a row of calls writes to a state, and numbers that are computed from the state. Throws what
   // exec::Session::run() throws, and InvalidGraph, which names the tensor, if a tensor that has to be finite
   // has infinities or NaN. After an error the statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});

@@ -1,4 +1,4 @@
-// statistic: what is remembered of the samples of a tensor, or of several tensors that share one scale.
+// statistic: a summary of the samples of a tensor, or of several tensors that share one scale.
 //
 //   Range               least and greatest sample
 //   MovingRange         moving averages of the least and the greatest sample of each run

@@ -169,7 +169,7 @@ struct Chosen {
 // scale is 1 and the zero point 0. Throws what require_range() throws.
 [[nodiscard]] Chosen range_qparams(const Range& range, const QRange& to);
 
-// The scale and zero point for a mask. What hides is below the range, and saturates at its end:
+// The scale and zero point for a mask. Numbers that hide are below the range, and saturate at its end:
 //
 //   1024 + the largest visible magnitude   hides all scores up to 500, whatever number the caller hides with
 //   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: f32 loses

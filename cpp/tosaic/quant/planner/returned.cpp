@@ -12,8 +12,8 @@
 //
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is
 // moved or bounded by a call that is not selected. A call of torch that stores a value in a state or an input
-// is treated as an output. What is stored in an input has the dtype with which the program reads it, so a
-// clamp before it is rounded.
+// is treated as an output. A value that is stored in an input has the dtype with which the program reads the
+// input, so a clamp before the store is rounded.
 #include <algorithm>
 #include <cmath>
 #include <limits>

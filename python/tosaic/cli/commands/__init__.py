@@ -1,8 +1,8 @@
 """The commands of ``tosaic``, one module each.
 
 A module has ``SUMMARY``, a line for the help; ``add_options(command)``, which adds its options to a parser;
-and ``run(args)``, which takes the parsed arguments and returns the exit code. What a command needs is
-imported when it runs.
+and ``run(args)``, which takes the parsed arguments and returns the exit code. A command imports its
+dependencies when it runs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each pass of ``CortexMPassManager`` runs as it is, with a guard in front. The guard keeps the pass away from
 calls that are not claimed, and notes the call for which it raises: the call that it replaces, or the node in
-the variables of the function that raised. What a pass raises for, or leaves in a form that does not compute
-with integers, is *refused*.
+the variables of the function that raised. A node is *refused* if a pass raises an error for it, or leaves it
+in a form that does not compute with integers.
 """
 
 from __future__ import annotations

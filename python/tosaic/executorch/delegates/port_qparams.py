@@ -66,7 +66,7 @@ def _port(port: UserPort, quantized: tuple[QParams, ...]) -> Port:
 
 
 def _signature(program: Any) -> Signature:
-    """Returns the nested signature; leaves that are not tensors have their constant value."""
+    """Returns the nested signature. A leaf that is not a tensor has its constant value."""
     from torch.export.graph_signature import InputKind, OutputKind
 
     ports = user_ports(program)

@@ -192,7 +192,7 @@ class CallLayout:
         _replace(node, replaced)
 
     def _follow_plan(self, node: Node) -> bool:
-        """Sets the order that a call names for its result to the planned one; True if that changed it."""
+        """Sets the order that a call names for its result to the planned order; True if the call changed."""
         named, order = _named_format(node), self._plan.of(node)
         if named is None or order is None:
             return False

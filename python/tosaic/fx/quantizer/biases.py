@@ -96,7 +96,7 @@ class BiasScale:
         return fitting
 
     def raised(self, scales: torch.Tensor, data: Any, weights: float) -> torch.Tensor:
-        """Returns the scales of the weight with which the bias fits.
+        """Returns scales of the weight that are large enough for the bias to fit its integers.
 
         Parameters
         ----------

@@ -6,8 +6,8 @@
     getitem = getitem(submod_1, 0)                                  relu = relu(linear)
     y = linear(getitem)                                             y = linear(relu)
 
-torchao quantizes the calls of a graph, and none in the graphs that these call. What such a wrapper changes,
-such as whether torch records gradients, does not matter for a program that is not trained.
+torchao quantizes the calls of a graph, and none in the graphs that these call. The setting that such a
+wrapper changes, such as whether torch records gradients, does not matter for a program that is not trained.
 """
 
 from __future__ import annotations

@@ -127,9 +127,9 @@ def plan_of(plan: Plan | None, where: str) -> Plan:
 
 
 def add_earlier(reading: Annotations, refused: Iterable[Refused]) -> None:
-    """Adds what quantizers annotated that ran before, so that the plan says what the graph says.
+    """Adds the annotations of quantizers that ran before, so that the plan has all annotations of the graph.
 
-    Entries that a rule could not change get what the graph has, and the history says why.
+    An entry that a rule could not change gets the annotation of the graph, and the history says why.
     """
     if not reading.taken:
         return

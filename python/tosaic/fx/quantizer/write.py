@@ -9,8 +9,8 @@
 - Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their
   lowering believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata
   stays.
-- Entries and annotations of quantizers that ran before stay as they are. What a plan says about them is
-  returned.
+- Entries and annotations of quantizers that ran before stay as they are. The entries of a plan for their
+  slots are returned.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs operators of torch that tosaic does not have: on the host, where torch is installed.
 
-An instance is the kernel of a description (`tosaic.ForeignOp`), which programs keep and pickle takes.
+An instance is the kernel of a description (`tosaic.ForeignOp`), which is stored and pickled with programs.
 Torch is imported when the kernel is called, so that a program with such an operator travels without torch.
 """
 
