@@ -98,7 +98,8 @@ py::list run(exec::Session& session, const py::sequence& inputs) {
   return to_list(run_released(session, inputs, {}).outputs);
 }
 
-// The outputs, or None if an argument is not a plain array, or their number is not that of the inputs.
+// The outputs, or None if an argument is not a plain array, or if there are more or fewer arguments than
+// inputs.
 py::object run_plain(exec::Session& session, const py::tuple& arguments) {
   const std::optional<py::tuple> arrays = plain_arrays(arguments);
   if (!arrays || arrays->size() != session.inputs().size()) return py::none();

@@ -1,5 +1,5 @@
 """Integer arithmetic where floats are infinite, NaN, or exactly at a step of a function such as floor: the
-stored integers are those that torch's Q/DQ graph stores."""
+stored integers equal the integers that torch's Q/DQ graph stores."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def comes_to(plan: Plan) -> dict[Any, Any]:
 
 
 def check_asked(plan: Plan, rule: Any) -> None:
-    """Checks that the specs of the rule are those that its slots come to."""
+    """Checks that the slots of the rule have its specs in the end."""
     specs = comes_to(plan)
     if isinstance(rule, Inputs | Outputs):
         ports = plan.graph.inputs if isinstance(rule, Inputs) else plan.graph.outputs

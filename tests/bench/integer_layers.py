@@ -5,10 +5,10 @@
 The networks are quantized by torchao with Arm's quantizer, and lowered to TOSA INT. In each round, the
 network runs once in our executor, which measures each step, and then oneDNN's `qconv2d_pointwise` runs once
 on each convolution, in the order of the network, with the same input, weights, biases and scales. A
-convolution of ours includes the rescale that follows it, as oneDNN's does. oneDNN's times are those that it
-reports itself (its `verbose` mode), without torch's call around it. oneDNN rounds floats: its results may
-differ by one unit. With AVX2, its sums of two products saturate, so results may differ by much more. Ours
-are exact on every path.
+convolution of ours includes the rescale that follows it, as oneDNN's does. oneDNN reports its times itself
+(its `verbose` mode), without torch's call around it. oneDNN rounds floats: its results may differ by one
+unit. With AVX2, its sums of two products saturate, so results may differ by much more. Ours are exact on
+every path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """oneDNN's convolutions, layer by layer next to ours: what the benchmarks of floats and of int8 share.
 
-oneDNN's times are those that it reports itself (its `verbose` mode), without torch's call around it.
+oneDNN reports its times itself (its `verbose` mode), without torch's call around it.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def of_bindings(call: Call, form: str) -> int:
 def too_small(call: Call) -> bool:
     """Whether CMSIS-NN's function returns less than the kernel of a transposed convolution uses.
 
-    The function takes the stride of the height where `arm_transpose_conv_s8` takes that of the width.
+    The function takes the stride of the height where `arm_transpose_conv_s8` takes the stride of the width.
     """
     runs_reversed = max(call.stride) <= 2 and call.channels > 16
     return (

@@ -180,7 +180,8 @@ def violations(m: Measured, arm_db: float) -> list[str]:
 def arm_db(name: str, results: Path) -> float:
     """Returns the ratio with the TOSAQuantizer.
 
-    It is that of the page of the quantized networks; for a network that the page lacks, a stored result.
+    It is read from the page of the quantized networks; for a network that the page lacks, from a stored
+    result.
     """
     for line in ARM_PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

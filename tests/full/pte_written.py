@@ -70,8 +70,8 @@ class Measured:
     network, claimant : str
     delegates, kernels, size : int
     method : str
-        Whether the method is that of ExecuTorch's own way: ``yes``, ``computing`` if it is without the
-        conversions, or ``no``.
+        Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if it is
+        without the conversions, or ``no``.
     conversions, their_conversions : int
         Of our file and of ExecuTorch's: how many calls only change a dtype or a dim order, plus how many
         TRANSPOSE operators the payloads have.

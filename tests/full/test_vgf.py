@@ -71,7 +71,7 @@ def test_two_threads_run_one_payload() -> None:
 
 
 def test_a_vgf_payload_of_another_delegate_is_refused() -> None:
-    """The payload is that of a program with another input."""
+    """The payload was made of a program with another input."""
     from tosaic.devices.device_compilers import compile_vgf
 
     example = made_by_tosaic("vgf")

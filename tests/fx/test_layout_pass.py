@@ -1,4 +1,4 @@
-"""`layout_pass` among ExecuTorch's passes: its dim orders are those that ExecuTorch's own passes compute."""
+"""`layout_pass` among ExecuTorch's passes: it has the dim orders that ExecuTorch's own passes compute."""
 
 from __future__ import annotations
 

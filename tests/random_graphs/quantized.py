@@ -1,7 +1,7 @@
 """Random programs with quantize and dequantize nodes after every float tensor, lowered to integers.
 
 A program of the generator is run once, and rewritten so that each of its float32 tensors is quantized to 8
-bits and dequantized. The quantization parameters are those for the range that was observed or, with
+bits and dequantized. The quantization parameters fit the range that was observed or, with
 ``hostile``, scales, zero points and ranges that no observer would choose. `check_quantized` says what must
 hold.
 """

@@ -81,7 +81,7 @@ def _without(
 
 
 def _leaf(name: str, value: torch.Tensor) -> Leaf:
-    """Returns an input of about the numbers of a value. Its dtype is that of the value in float32."""
+    """Returns an input of about the numbers of a value. It has the dtype that the value has in float32."""
     numbers = value.double() if value.dtype is not torch.bool else torch.zeros(1)
     finite = numbers[torch.isfinite(numbers)]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (-1.0, 1.0)

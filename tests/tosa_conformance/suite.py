@@ -287,7 +287,7 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
 def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
     """Returns the tests whose largest tensor is in the lower quartile of its operator, by number of elements.
 
-    The shapes are those in the names of the tests. If an operator has fewer than `least` such tests, its
+    The names of the tests have the shapes. If an operator has fewer than `least` such tests, its
     `least` lightest tests are returned instead.
     """
     batches = list(batches)

@@ -107,7 +107,8 @@ std::int64_t transposed_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
     return gathered_bytes(conv, kernels) + conv.in_channels * conv.kernel_area() * conv.out_channels;
   // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height
-  // where the kernel has that of the width, so it returns too little if the width has the larger stride.
+  // where the kernel has the stride of the width, so it returns too little if the width has the larger
+  // stride.
   const std::int64_t columns = (x.in - 1) * x.stride + std::max({x.kernel, x.stride, y.stride});
   return columns * std::max(y.kernel, y.stride) * conv.out_channels * kSumBytes;
 }

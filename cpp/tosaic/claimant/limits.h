@@ -5,7 +5,7 @@
 //   LimitRow{{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 8, When::kPadded}    ... if the pool is padded
 //
 // One function judges a node by all rows. Rows are about canonical operators at stage quantized, or about
-// TOSA's operators. The dtype of a value at stage quantized is that of its integers.
+// TOSA's operators. The dtype of a value at stage quantized is the dtype of its integers.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ constexpr std::size_t kLeastRoundings = 16;
 // One unit of an integer of 16 bits, in units of an integer of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
 
-// The distance between 1 and the next number of the dtype. For an integer dtype it is that of f32, in which
-// the numbers that the integers represent are computed.
+// The distance between 1 and the next number of the dtype. For an integer dtype it is the distance of f32, in
+// which the numbers that the integers represent are computed.
 double epsilon(DType dtype) { return kernels::epsilon(is_float(dtype) ? dtype : DType::kF32); }
 
 double smallest_normal(DType dtype) { return dtype == DType::kF16 ? 0x1p-14 : 0x1p-126; }

@@ -94,7 +94,7 @@ NarrowForm with_few_axes(const NarrowForm& form) {
   });
 }
 
-// Computes the steps with the kernels, so that the floats are those that the nodes would have.
+// Computes the steps with the kernels, so that the floats equal the floats that the nodes would compute.
 class FromNarrow final : public Recipe {
  public:
   FromNarrow(NarrowForm form, std::size_t size)

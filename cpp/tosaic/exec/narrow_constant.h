@@ -21,7 +21,7 @@ namespace tosaic::exec {
 struct NarrowStep {
   Op op = Op::kCast;
   DType dtype = DType::kF32;
-  ConstantRef number;  // each axis has extent 1 or that of the narrow constant; null for a cast
+  ConstantRef number;  // each axis has extent 1 or the extent of the narrow constant; null for a cast
   OriginRef origin;
 };
 

@@ -439,7 +439,7 @@ struct IntegerGridSampleAttrs {
   bool operator==(const IntegerGridSampleAttrs&) const = default;
 };
 
-// affine_grid_generator: `size` is that of the image, (N, C, H, W) or (N, C, D, H, W).
+// affine_grid_generator: `size` is the shape of the image, (N, C, H, W) or (N, C, D, H, W).
 struct AffineGridAttrs {
   Dims size;
   bool align_corners = false;

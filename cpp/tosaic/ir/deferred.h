@@ -26,7 +26,7 @@ class Deferred {
   // The bytes, which are computed unless they are in memory. Throws InvalidGraph if the owner of a source
   // changed it since import.
   [[nodiscard]] std::span<const std::byte> bytes();
-  // The bytes in memory, or null. The memory of a copy that is not made yet is that of its source.
+  // The bytes in memory, or null. A copy that is not made yet has the memory of its source.
   [[nodiscard]] const std::byte* in_memory() const;
   // An address that storages have in common if they are, or were, computed from the same memory.
   [[nodiscard]] const void* origin() const { return origin_; }

@@ -113,7 +113,7 @@ class Elements {
 [[nodiscard]] std::int64_t element_as_int(const Constant& constant, std::size_t i);
 // The smallest and the largest element of an integer constant, which must be bound and not empty.
 [[nodiscard]] ValueRange extremes_of(const Constant& constant);
-// A constant with these elements. Throws InvalidGraph if the size of the storage is not that of the type.
+// A constant with these elements. Throws InvalidGraph if the storage does not have the size of the type.
 [[nodiscard]] std::shared_ptr<Constant> constant_over(std::string name, ConstantKind kind, DType dtype,
                                                       Shape shape, Storage storage);
 // A constant of kind kFolded with one double per element. Values are rounded half to even, and integers

@@ -245,7 +245,7 @@ class DepthwiseStepLines {
  private:
   static constexpr Index kLongestPeriod = 1024, kStep = Arithmetic<T>::kStep;
 
-  // Computes lines [begin, end) of the results of all images. `scratch` is that of the worker.
+  // Computes lines [begin, end) of the results of all images. `scratch` belongs to the worker.
   void run_lines(Index begin, Index end, const std::int8_t* images, DepthwiseSteps<T> line, std::byte* result,
                  std::byte* scratch) const {
     line.taps = piece<const Factor<T>*>(scratch, taps_at_);

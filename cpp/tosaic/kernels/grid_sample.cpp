@@ -219,7 +219,7 @@ class FastSampler {
   }
 
  private:
-  // Computes outputs [begin, end) of an image. `scratch` is that of a worker.
+  // Computes outputs [begin, end) of an image. `scratch` belongs to one worker.
   void sample(const float* image, const float* packed, const float* grid, Index begin, Index end, float* to,
               std::byte* scratch) const {
     auto& taps = *piece<GridTaps>(scratch, taps_at_);

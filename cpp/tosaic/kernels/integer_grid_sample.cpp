@@ -281,7 +281,7 @@ class FastSampler {
     });
   }
 
-  // Samples `count` outputs of image n from output `first` on. `scratch` is that of a worker.
+  // Samples `count` outputs of image n from output `first` on. `scratch` belongs to one worker.
   void sample(Index n, const T* image, Index first, Index count, const Arrays& arrays,
               std::byte* scratch) const {
     auto& taps = *piece<IntegerTaps>(scratch, taps_at_);

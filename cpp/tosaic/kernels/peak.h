@@ -1,9 +1,9 @@
 // peak: a short benchmark of what this machine computes and moves at best, for profiles.
 //
 // It uses the vectors and instructions of our kernels. Multiply-adds run in registers, so the peak needs no
-// memory. The bandwidth is that of adding two arrays into a third one. The three arrays have 96 MiB together,
-// which is more than most caches hold. With several threads, each has three arrays of its own: its share of
-// the 96 MiB, but at least 12 MiB.
+// memory. The bandwidth is measured by adding two arrays into a third one. The three arrays have 96 MiB
+// together, which is more than most caches hold. With several threads, each has three arrays of its own: its
+// share of the 96 MiB, but at least 12 MiB.
 #pragma once
 
 #include <cstddef>

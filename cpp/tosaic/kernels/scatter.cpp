@@ -23,7 +23,7 @@ struct Axis {
   int64_t limit = 0, stride = 0;
 };
 
-// The axes of the values are (kept axes, places, kept axes); kept axes are those that are not indexed.
+// The axes of the values are (kept axes, places, kept axes); kept axes are not indexed.
 struct Plan {
   DType dtype = DType::kF32;
   bool accumulate = false;

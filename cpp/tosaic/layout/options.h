@@ -64,7 +64,7 @@ class LayoutRules {
   enum class Relation : std::uint8_t {
     kNone,      // there is only one option
     kSame,      // one order for all operands and the result
-    kPermuted,  // the order of the result is that of the operand, relabelled
+    kPermuted,  // the result has the order of the operand, relabelled
     kReduced,   // the result has the remaining axes of the operand
     kReshaped,  // the axes of the operand are joined and split
     kRows,      // operand 0 and the result have one order, all other operands are row-major

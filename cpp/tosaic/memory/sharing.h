@@ -3,8 +3,8 @@
 //   a -> relu -> b -> cat(b, d) -> c        b in place of a; then a, and b with it, becomes a part of c
 //
 // Views and results in place are decided first, in the order of the nodes. Parts of concatenations are
-// decided after them: an operand may be a part only if its memory is not that of an output, and if no later
-// value is computed in that memory.
+// decided after them: an operand may be a part only if it does not have the memory of an output, and if no
+// later value is computed in that memory.
 #pragma once
 
 #include <cstdint>

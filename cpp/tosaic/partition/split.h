@@ -26,8 +26,8 @@ namespace tosaic::partition {
 
 struct Part {
   Graph graph;  // its inputs and outputs have the names of the values
-  // Values of the source, by input and by output of the part, ascending. Outputs are those that other parts,
-  // the host or the caller read.
+  // Values of the source, by input and by output of the part, ascending. Other parts, the host or the caller
+  // read the outputs.
   std::vector<ValueId> inputs, outputs;
 };
 

@@ -79,11 +79,11 @@ struct Trial {
                                  const LowerOptions& options = {});
 
 // The graph after the passes of section simplify and the passes before lower-to-integer. If the program is
-// quantized, the graph is at stage quantized, and its operators are those for which integer arithmetic
+// quantized, the graph is at stage quantized, and it has only operators for which integer arithmetic
 // exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
-// The graph after the sections before layout: its operators are those for which dim orders are planned.
+// The graph after the sections before layout. It has the operators for which dim orders are planned.
 // Throws what lower() throws until then.
 [[nodiscard]] std::shared_ptr<const Graph> before_layout(const std::shared_ptr<const Graph>& graph,
                                                          const Pipeline& pipeline,

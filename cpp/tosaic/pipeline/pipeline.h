@@ -80,8 +80,8 @@ class Pipeline {
 // before the pass.
 void require_stage_taken(const passes::Pass& pass, Stage stage);
 
-// Compares this section with that of the target's default pipeline. Returns the names of the default passes
-// whose work no pass of the pipeline does.
+// Compares this section with the same section of the target's default pipeline. Returns the names of the
+// default passes whose work no pass of the pipeline does.
 [[nodiscard]] std::vector<std::string> absent_passes(const Pipeline& pipeline, Section section);
 
 // The passes that `lower` runs for a target: section quantize only if it has profile INT.

@@ -5,7 +5,7 @@
 //
 // A value with members stores where the values after it begin, so that unread members are skipped in one
 // step. A string is a part of the text: its escapes are checked at once, and decoded when somebody reads the
-// string. If the text is that of a mapped file, somebody may write it meanwhile: then strings have other
+// string. If the text is a mapped file, somebody may write it meanwhile: then strings have other
 // characters, and nothing outside of the text is read. The reader does not recurse, and refuses text that is
 // nested deeper than `kDeepestJson`, so that recursive functions may walk what it has read. It reads RFC 8259
 // strictly: UTF-8, no NaN, no lone surrogates. If a key occurs twice in an object, the last one counts, as in

@@ -13,7 +13,7 @@
 namespace tosaic::pt2 {
 
 // Reads the text of each stack and of each module once: the nodes of a module have the same stack, and its
-// stack begins with that of the module around it.
+// stack begins with the stack of the module around it.
 class ModuleStacks {
  public:
   explicit ModuleStacks(ProgramNodes& program) : program_(program) {}

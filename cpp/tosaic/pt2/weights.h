@@ -24,7 +24,7 @@ namespace tosaic::pt2 {
 struct Weight {
   std::string_view path;  // of its storage, in the folder of the list
   bool is_pickled = false;
-  TensorMeta meta = {};  // not that of a pickled one
+  TensorMeta meta = {};  // not filled in for a pickled weight
 };
 
 // A list of weights. An entry is read when it is asked for: a damaged one that nobody needs is not an error.

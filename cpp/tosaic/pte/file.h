@@ -4,8 +4,9 @@
 //     methods    "forward": values, and instructions that compute values from values
 //     segments   pieces of bytes after the program: constants, payloads of delegates, initial states
 //
-// The structure is that of the file, so that read() and write() are inverse. All fields that are indices are
-// valid in a File that read() returned, and the elements of every tensor with data are there (elements_of).
+// The structs mirror the tables of the file, so that read() and write() are inverse. All fields that are
+// indices are valid in a File that read() returned, and the elements of every tensor with data are there
+// (elements_of).
 #pragma once
 
 #include <cstdint>

@@ -144,7 +144,7 @@ class Checker {
     limit("the number of results", node_->result_count, "MAX_TENSOR_LIST_SIZE", limits_.max_tensor_list_size);
   }
 
-  // A violation inside a region names the node there in its text; its NodeId is that of the node of this
+  // A violation inside a region names the node there in its text; its NodeId is the id of the node of this
   // graph that has the region.
   void check_regions() {
     if (node_->regions.empty()) return;

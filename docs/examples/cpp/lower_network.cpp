@@ -62,7 +62,7 @@ void swish(const tosaic::exec::NodeCall& call) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] / (1 + std::exp(-1.5f * from[i]));
 }
 
-// A run finds the kernel of an opaque node by its target or by "domain.name", and that of a CUSTOM by
+// A run finds the kernel of an opaque node by its target or by "domain.name", and the kernel of a CUSTOM by
 // "domain.name". So one key serves before and after lowering.
 tosaic::exec::PrepareOptions with_swish() {
   tosaic::exec::PrepareOptions options;

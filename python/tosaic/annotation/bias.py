@@ -159,7 +159,7 @@ def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_su
         The call that adds, and the integers of the addend, for the message.
     elements : array
     scale, of_sum : float
-        The scale of the addend, and that of the sum.
+        The scales of the addend and of the sum.
     """
     is_coarse = scale > _COARSE * of_sum
     crowded = crowded_channels(elements, scale * (_COARSE if is_coarse else 1))
@@ -232,7 +232,7 @@ def full_range_scale(elements: Any, integers: tuple[int, int]) -> float:
 def crowded_channels(constant: Any, least: float) -> tuple[list[int], int, float] | None:
     """Returns the channels below a number, the channel with the largest element, and this element.
 
-    None if no channel is. The axis of the channels is that of `channel_axis`.
+    None if no channel is. `channel_axis` says which axis has the channels.
     """
     elements = np.asarray(constant, np.float64)
     axis = channel_axis(elements.shape)

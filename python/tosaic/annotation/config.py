@@ -270,7 +270,7 @@ class QConfig:
         ----------
         to : QConfig, Precision or None
             A configuration stands for its last precision. None: the calls stay float. `every_operator` is
-            a property of the whole program, and stays that of this configuration.
+            a property of the whole program, and is taken from this configuration.
         name, regex, module, type, op, nodes
             See `tosaic.annotation.Select`.
         """
@@ -296,7 +296,7 @@ class QConfig:
     def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
         """Returns the index of the precision of each node of a graph, or -1 (float), and the precisions.
 
-        The precision of the output node is that of numbers that are returned without any call. Selections
+        The precision of the output node applies to numbers that are returned without any call. Selections
         without conditions select it.
 
         Raises

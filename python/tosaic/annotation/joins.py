@@ -1,10 +1,11 @@
 """Which operands of joins, such as a concatenation, take the scale of the result though others read them.
 
-An operand with a scale of its own is rescaled to that of the result, and rounded a second time. With the
+An operand with a scale of its own is rescaled to the scale of the result, and rounded a second time. With the
 scale of the result, there is no rescale, but its other readers get coarser numbers. Let r be the ratio of the
-scale of the result to that of the operand. A scale of its own multiplies the noise at the join by 1 + 1/r²,
-and the scale of the result multiplies the noise at the other readers by r². Both are equal where r² is the
-golden ratio, which is 2.1 dB. Up to there, the scale of the result loses less, and costs nothing at run time.
+scale of the result to the scale of the operand. A scale of its own multiplies the noise at the join by 1 +
+1/r², and the scale of the result multiplies the noise at the other readers by r². Both are equal where r² is
+the golden ratio, which is 2.1 dB. Up to there, the scale of the result loses less, and costs nothing at run
+time.
 """
 
 from __future__ import annotations

@@ -388,7 +388,7 @@ class LeastErrorBehind(Observer):
 class Entropy(Observer):
     """The Kullback-Leibler divergence between samples and quantized samples is least.
 
-    The divergence is that of two histograms of samples: clipped to the range, and quantized, where a step
+    The divergence compares two histograms of samples: clipped to the range, and quantized, where a step
     spreads its samples evenly and clipped samples are missing.
 
     Attributes

@@ -318,7 +318,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
         ``"Qm.n"``: a sign, m bits before the point and n after it, so that the scale is 2^-n. ``"Qn"`` means
         ``"Q0.n"``: ``"Q7"`` is int8 with scale 1/128, ``"Q15"`` int16 with scale 1/32768.
     dtype : str, optional
-        A dtype with more bits than 1 + m + n. The range stays that of the format.
+        A dtype with more bits than 1 + m + n. The range stays the range of the format.
 
     Returns
     -------

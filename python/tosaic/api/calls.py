@@ -149,7 +149,7 @@ def lower(
         as ``"TOSA-1.0+INT"``, or `Claimant`. Only with ``unsupported="split"``, and instead of `target`.
     pipelines : mapping of str to Pipeline, optional
         By name of a claimant, the passes that lower its groups, instead of the default ones. Only with
-        ``unsupported="split"``, and instead of `pipeline`. The target of a pipeline is that of its claimant.
+        ``unsupported="split"``, and instead of `pipeline`. A pipeline has the target of its claimant.
 
     Returns
     -------
@@ -184,9 +184,9 @@ def lower(
 
     Below rank 3, ``"channels_last"`` and ``"nhwc"`` mean row-major. States have no entry, and an order for
     all inputs does not concern them. An input or output without an entry is as traced, with one exception: an
-    output is row-major if its traced order is that of a view and not that of a memory format. The new value
-    of an input that the program writes always has the order of that input. `Lowered.run` refuses arrays that
-    have another memory order than the declared one.
+    output is row-major if its traced order comes from a view and is not the order of a memory format. The new
+    value of an input that the program writes always has the order of that input. `Lowered.run` refuses arrays
+    that have another memory order than the declared one.
 
     In `io`, ``"uint8"`` of an input or output that is quantized to int8 means the same scale and a zero point
     that is greater by 128. TOSA has no dtype uint8: the file has int8 tensors, whose bits a RESCALE with
@@ -379,7 +379,7 @@ def compare(
     -----
     A quantized program may be compared with the program of floats that it was made from. Values are compared
     by the numbers that integers represent, and errors show what quantization costs: the local error of a node
-    is that of its own rounding and of its weights. See `Comparison.against_floats`.
+    comes from its own rounding and from its weights. See `Comparison.against_floats`.
 
     A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
     the one that a declares, the traced one, row-major or channels-last. Each order is first tried for all

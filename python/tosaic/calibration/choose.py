@@ -140,7 +140,7 @@ def infinite_masks(
 
 
 def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
-    """Operands of joins whose ranges nearly agree with that of the result take its qparams."""
+    """Operands of joins take the qparams of the result if their ranges nearly agree with the result's."""
     groups = planned.groups
     observed = {
         slot: at

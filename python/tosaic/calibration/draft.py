@@ -163,7 +163,7 @@ def float_outputs(session: Any, arrays: Sequence[Any]) -> list[Any]:
 
 
 def relative_noise(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) -> float:
-    """Returns the power of the errors over that of the outputs: by output over all samples, then the mean."""
+    """Returns the power of errors over the power of outputs: by output over all samples, then the mean."""
     errors: dict[int, float] = {}
     powers: dict[int, float] = {}
     for outputs, right in zip(found, wanted, strict=True):

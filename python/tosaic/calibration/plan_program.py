@@ -122,7 +122,7 @@ class PlannedProgram:
 
 
 def prepared_graph(graph: _core.Graph) -> _core.Graph:
-    """Folds constants and batch norms, so that the weights are those that the integer program will have.
+    """Folds constants and batch norms, so that the weights equal the weights of the later integer program.
 
     Weights that are quantized alone become floats, and are quantized anew.
 

@@ -24,7 +24,7 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
 
     A sample may hold a stack of samples: arrays with one more axis in front, or with a multiple of the
     program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An
-    array that fits as it is belongs to all of them. An array in another dim order than that of its input is
+    array that fits as it is belongs to all of them. An array in another dim order than its input's is
     copied: files of samples have no dim orders.
 
     Raises

@@ -189,7 +189,7 @@ class DeviceRecipe:
 class Device:
     """A family of devices, as data.
 
-    The first group of attributes is that of the C++ record (``tosaic/claimant/device.h``), the second one
+    The first group of attributes is the C++ record (``tosaic/claimant/device.h``), the second one
     says what becomes of a group.
 
     Attributes

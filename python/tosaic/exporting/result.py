@@ -48,7 +48,7 @@ class ExportResult(Reportable):
     program : Program
         The program of floats.
     quantized : Program, optional
-        None: the flow is that of floats.
+        None: nothing is quantized in this flow.
     lowered : SplitLowered
         The groups, lowered for their claimants, and the host's nodes.
     checks : tuple of StageCheck

@@ -85,7 +85,7 @@ def with_attention_parts_in(model: GraphModule) -> None:
             made: Node = model.graph.get_attr(name)
         return made
 
-    # A range of samples would be that of the numbers that hide, and leave nothing to the scores.
+    # A range of samples would cover the numbers that hide, and leave no integers to the scores.
     def visible(node: Node) -> bool:
         found = _attention(node, constant_of)
         return found is not None and (found.mask is None or bool((found.mask > _HIDES).all()))

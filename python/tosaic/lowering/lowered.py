@@ -181,7 +181,7 @@ class Lowered(Preparable):
     def profile(self) -> LoweringProfile:
         """Where the time of the lowering went: import, each pass, and the bytes of the file, if made.
 
-        The import is that of `source`, whenever it was imported. `save` and `to_bytes` make bytes; the
+        The import is the import of `source`, whenever that happened. `save` and `to_bytes` make bytes; the
         profile has the last time.
         """
         from tosaic.lowering.lowered_profile import profile_of_lowered

@@ -173,8 +173,8 @@ def program_of(
     """Returns `source` as a `Program`.
 
     `source` is a `Program`, what has one (`as_program`), a `Graph`, an exported program of torch or a path.
-    The program of a `Lowered` is its stage ``tosa``, that of a `SplitLowered` its host, and that of a
-    `PteFile` its method ``forward`` or its only one. `bind` is ignored if `source` cannot have
+    The program of a `Lowered` is its stage ``tosa``, the program of a `SplitLowered` is its host, and the
+    program of a `PteFile` its method ``forward`` or its only one. `bind` is ignored if `source` cannot have
     symbolic dimensions. `operators` are for an exported program or a file, and ignored otherwise. `trust` is
     for a path, as in `open_program`.
 

@@ -2,7 +2,7 @@
 
 1. Each claimant judges each node.
 2. The nodes that it takes become groups, one claimant after the other.
-3. Each group is lowered alone. The nodes that keep it from its target are barred, and so are those that read
+3. Each group is lowered alone. The nodes that keep it from its target are barred, and so are nodes that read
    integers of another part which may not fit the lowered group. Step 2 is repeated.
 4. The same is done in the regions of the host's nodes: the branches of a cond, the body of a loop.
 """

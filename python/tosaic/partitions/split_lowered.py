@@ -59,7 +59,7 @@ class _Recorder:
 class SplitLowered(Preparable):
     """A program whose groups are lowered for their claimants; the host runs the rest, and calls the groups.
 
-    `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
+    `tosaic.lower` makes it with ``unsupported="split"``. The graph is the host's, with a node
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
     results are the results of the program before it was split. `prepare` takes models of groups by these
     names: a model gets the arrays that enter the group. Other keys select nodes of the program, also inside
@@ -330,7 +330,7 @@ def lower_split(
 
     `source` is the program as the user has it, with which `program` is compared. `connected` is that of
     `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
-    group and the pass. `pipelines` are those that are not the default ones, by claimant. The other options
+    group and the pass. `pipelines` has the pipelines that are not the default, by claimant. The other options
     are as in `tosaic.lower`.
     """
     start = time.perf_counter()

@@ -31,7 +31,7 @@ def boundary_orders(
     orders : mapping or None
         See `tosaic.lower`.
     views_as_traced : bool
-        What happens to a user output that `orders` does not name and whose traced order is that of no memory
+        What happens to a user output that `orders` does not name and whose traced order belongs to no memory
         format. Such an order shows which view torch made, not which order a caller wants. If True, the output
         is as traced. If False, it is row-major.
 

@@ -82,7 +82,7 @@ class ForeignOp:
         itself, and all its tensors have one order, whichever; a call with tensors of different ranks, or with
         per-channel qparams, is row-major. With ``"channels_last"``, tensors of rank 3 to 5 have their
         channels innermost. The kernel always gets arrays with torch's axes. In a program that was read from
-        a file, the orders are those that the file states, whatever `layout` is.
+        a file, the file states the orders, whatever `layout` is.
     domain, name : str
         Domain and name of the ``tosa.custom`` that the operator becomes, which no other operator has. Without
         a name, a program that has the operator runs and is compared, but does not lower. The arguments of the

@@ -34,7 +34,7 @@ class PortTensor:
     name : str
         Name of the value in the graph, and of the tensor in a ``.tosa`` file.
     dtype : str
-        Dtype in the graph. It may be narrower than that of the caller's array: ``i8`` for floats that
+        Dtype in the graph. It may be narrower than the dtype of the caller's array: ``i8`` for floats that
         `Lowered.run` quantizes, ``i32`` for ``i64``.
     shape : tuple of int
         Shape in the graph's axes, which are the physical ones at stage ``tosa``.

@@ -242,7 +242,7 @@ class Prepared:
     def recorded(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Call]:
         """Runs on flat arrays, as `run_arrays`; returns also the record of the run, for a profile.
 
-        `name` is that of the group that the program is.
+        `name` is the name of the group that the program computes.
         """
         from tosaic.program.recording import profile_session
 

@@ -222,7 +222,7 @@ class Program(Preparable):
         Raises
         ------
         InvalidGraph
-            A name is neither that of a node, nor that of an operator of tosaic or a foreign operator of the
+            A name belongs to no node, no operator of tosaic and no foreign operator of the
             program.
 
         Examples

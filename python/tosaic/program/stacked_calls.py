@@ -167,7 +167,7 @@ def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence
 
 
 def laid_out(array: Any, port: Port) -> Any:
-    """Returns an array of a file, which has no dim order, or a stack of such arrays in that of an input."""
+    """Returns an array of a file, which has no dim order, or a stack of them, in the input's dim order."""
     rank = len(port.shape)
     if not isinstance(array, np.ndarray) or array.ndim not in (rank, rank + 1):
         return array

@@ -239,7 +239,7 @@ class KernelWriter(CallWriter):
         return np.asarray(constant.array).reshape(ref.shape).astype(wide)
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
-        """Returns None: the dim order of a value is that of its tensor, whatever the call asks for."""
+        """Returns None: a value has the dim order of its tensor, whatever the call asks for."""
         del memory_format, rank
         return None
 

@@ -24,7 +24,7 @@ from tosaic.pte.payloads import program_of_payload, sides_of_payload
 __all__ = ["plan_in_file", "schedule_of_method"]
 
 _MOST_ALIGNMENT = 16
-"""ExecuTorch's alignment of planned tensors. The file does not say that of a plan."""
+"""ExecuTorch's alignment of planned tensors. The file does not have the alignment of its plan."""
 
 
 def schedule_of_method(file: _core.PteFile, method: _core.PteMethod) -> Schedule:

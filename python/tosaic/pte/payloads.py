@@ -26,7 +26,7 @@ def payload_format(payload: bytes) -> Payload | None:
 
 
 def kind_of_payload(payload: bytes) -> str:
-    """Returns the name of the format of a payload, ``TOSA`` or that of a device; empty for other formats."""
+    """Returns the format of a payload: ``TOSA`` or the name of a device's format; empty for other formats."""
     found = payload_format(payload)
     return "" if found is None else found.shown
 

@@ -3,10 +3,10 @@
 Files call out variants: ``aten::add.out(a, b, alpha, out)``. The rows belong to the functional form:
 ``add.Tensor``. The file has no schemas, so the form is found by three rules of torch:
 
-- The name is that of the functional form, possibly with ``_copy`` (``permute_copy``), or with ``_`` for a
+- The name is the name of the functional form, possibly with ``_copy`` (``permute_copy``), or with ``_`` for a
   call that writes its first operand (``copy_``).
-- The overload is that of the functional form with ``out``: ``Scalar_out`` for ``Scalar``, ``IntList_out`` for
-  ``dim_IntList``. A bare ``out`` may be any of them.
+- The overload is the overload of the functional form with ``out``: ``Scalar_out`` for ``Scalar``,
+  ``IntList_out`` for ``dim_IntList``. A bare ``out`` may be any of them.
 - The parameters are the same, but for the four that describe a new tensor (dtype, layout, device, memory).
 
 So an overload fits if its row takes these arguments, and among the overloads that fit, the one with the

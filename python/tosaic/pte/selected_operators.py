@@ -1,6 +1,6 @@
 """``selected_operators.yaml``: which kernels a selective build of ExecuTorch contains.
 
-The keys are those that ``executorch.codegen.tools.gen_oplist`` writes, in the same order. Equal lists
+The keys equal the keys that ``executorch.codegen.tools.gen_oplist`` writes, in the same order. Equal lists
 have equal texts.
 """
 

@@ -40,9 +40,10 @@ def kernel_list(programs: Source | Sequence[Source], *, names: Sequence[str] | N
     programs : one of the following, or a sequence of them
         - A ``.pte`` file: its path, its bytes, or the PteFile that `load_pte` returns.
         - What `save_pte` writes: a Program, Lowered or SplitLowered, or a mapping of these by method. The
-          list is that of the file that it would write. Nothing is written, and nothing compiles delegates.
-        - A program manager of ExecuTorch: the list is that of its ``.pte`` file. ``to_executorch`` is called
-          on a copy of one that is still in the edge dialect.
+          list covers the kernels of the file that it would write. Nothing is written, and nothing compiles
+          delegates.
+        - A program manager of ExecuTorch: the list covers the kernels of its ``.pte`` file. ``to_executorch``
+          is called on a copy of one that is still in the edge dialect.
     names : sequence of str, optional
         A name for each program, under which the list has its uses. Default: the path or name of a file, and
         ``program`` for others.

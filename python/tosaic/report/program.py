@@ -173,8 +173,8 @@ def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[
 def _quantized(port: Port, number: int) -> tuple[str, ...]:
     """Returns table cells for entry `number` of a port's qparams.
 
-    The first cell has the range unless it is that of the dtype. If several tensors carry the port, it also
-    names the tensor.
+    The first cell has the range unless it is the whole range of the dtype. If several tensors carry the port,
+    it also names the tensor.
     """
     if number >= len(port.quantized):
         return ("-",) * 4

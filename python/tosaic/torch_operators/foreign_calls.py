@@ -57,7 +57,7 @@ class ForeignCalls:
     def compare_types(
         self, operator: ForeignOp, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Raises InvalidGraph if the types that a description computes are not those that torch recorded."""
+        """Raises InvalidGraph if the types that a description computes differ from torch's recorded types."""
 
         def spec(value: Any) -> Any:
             if type(value) is Ref:

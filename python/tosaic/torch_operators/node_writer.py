@@ -65,7 +65,7 @@ class NodeWriter(CallWriter):
     row : OperatorRow or None
         Its row.
     is_complex : bool
-        True if its result is complex: `dtype` is then that of a part.
+        True if its result is complex: `dtype` is then the dtype of its real and imaginary parts.
     aliases : Aliases or None
         Which nodes share memory; None if no call writes.
     """

@@ -29,7 +29,7 @@ TEST_CASE("products of bytes need no wide vectors, but they are not chosen befor
   for (const Isa isa : usable_isas()) CHECK(parse_isa(to_string(isa)) == isa);
 }
 
-TEST_CASE("the peak of several threads is that of all together", "[kernels]") {
+TEST_CASE("the peak of several threads is the peak of all together", "[kernels]") {
   CHECK(peak_multiply_adds(best_isa(), DType::kF32, 3).value_or(0) > 0);
   CHECK(peak_bandwidth(best_isa(), 2) > 0);
 }

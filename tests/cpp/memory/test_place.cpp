@@ -108,7 +108,7 @@ TEST_CASE("tiny cases reach the optimum that brute force finds", "[memory]") {
   }
 }
 
-TEST_CASE("bounds above the greatest load are those that brute force finds", "[memory]") {
+TEST_CASE("brute force finds the same bounds above the greatest load", "[memory]") {
   const unsigned seed = 8;
   INFO("seed " << seed);
   std::mt19937 random(seed);

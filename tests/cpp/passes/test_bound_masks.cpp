@@ -84,7 +84,7 @@ TEST_CASE("a mask of zeros and minus infinity selects, also behind a view", "[pa
   }
 }
 
-TEST_CASE("the bound of a product of matrices is that of its terms", "[passes][bound-masks]") {
+TEST_CASE("the bound of a product of matrices is the bound of its terms", "[passes][bound-masks]") {
   Case c;
   const ValueId mask = c.constant("mask", {2, 2}, {0, -1e9, 0, 0});
   const ValueId a = scores(c), b = c.add(Op::kPermute, {a}, PermuteAttrs{{1, 0}}, "turned");

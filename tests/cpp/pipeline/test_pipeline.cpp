@@ -341,7 +341,7 @@ TEST_CASE("a pass alone is refused a graph at another stage, with the passes to 
                     "stage quantized, got a graph at stage exported. Run 'fold-qdq' before it.");
 }
 
-TEST_CASE("passes that a pipeline lacks are those that no pass of it does the work of", "[pipeline]") {
+TEST_CASE("a pipeline lacks the passes whose work none of its passes does", "[pipeline]") {
   Pipeline pipeline = pipeline_for("TOSA-1.0+INT");
   CHECK(absent_passes(pipeline, Section::kQuantize).empty());
   Pass own = pipeline.at("quantize-boundary").pass;

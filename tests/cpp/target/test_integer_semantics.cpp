@@ -13,7 +13,7 @@ TEST_CASE("semantics are found by name") {
   CHECK_THROWS_AS(semantics_named("CMSIS-NN"), InvalidGraph);
 }
 
-TEST_CASE("the rounding of the semantics precedes that of the target") {
+TEST_CASE("the rounding of the semantics precedes the rounding of the target") {
   const TargetSpec once = parse_target("TOSA-1.0+INT"), twice = parse_target("TOSA-1.0+INT+doubleround");
   CHECK(passes::integer_rules(once).rounding_mode == RoundingMode::kSingleRound);
   CHECK(passes::integer_rules(twice).rounding_mode == RoundingMode::kDoubleRound);

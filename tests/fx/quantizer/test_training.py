@@ -24,7 +24,7 @@ _RANGES = ((0.0, 1.8), (-6.6, 8.5))
 
 
 class Joined(nn.Module):
-    """Joins a tensor of few numbers and one of many: the scale of both is that of their union."""
+    """Joins a tensor of few numbers and one of many: both have the scale of their union."""
 
     def __init__(self) -> None:
         super().__init__()

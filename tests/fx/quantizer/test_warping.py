@@ -66,7 +66,7 @@ def samples() -> list[tuple[torch.Tensor, ...]]:
 
 @pytest.fixture(scope="module", params=WARPING_QUANTIZERS)
 def warp(request: pytest.FixtureRequest, samples: Any) -> tuple[Any, Any, Any]:
-    """Returns the wrapped quantizer, the graph that it converts, and that of the quantizer without rules."""
+    """Returns the wrapped quantizer, its converted graph, and the converted graph without rules."""
     torch.manual_seed(5)
     module = Warp()
     wrapped = tosaic.wrap_quantizer(QUANTIZERS[request.param](), rules=RULES)

@@ -30,7 +30,7 @@ class FloatRanges {
  public:
   explicit FloatRanges(const Graph& graph) : FloatRanges(graph, {}) {}
   // `observed` has the bounds that the samples of each value had, or is empty. Where there are such bounds,
-  // the value has these, and not those that the rule of its operator gives.
+  // the value has these ranges, and not the ranges of its operator's rule.
   FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed);
   [[nodiscard]] const FloatRange& of(ValueId value) const;
 

@@ -22,7 +22,7 @@ FxId FxNodes::add(const std::string& name) {
 }
 
 void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
-  // The order is that of the computations: an operand may be rounded long before the FX node that reads it.
+  // The order follows the computations: an operand may be rounded long before the FX node that reads it.
   std::set<std::string_view> computing;
   for (const Node& node : a.nodes())
     for (const OriginRef& leaf : leaves(node.origin))

@@ -480,7 +480,7 @@ struct PowInteger : Stateless {
     return static_cast<T>(result);
   }
 };
-// Shift counts are taken modulo 64. For counts in [0, width), the result is that of the specification.
+// Shift counts are taken modulo 64. For counts in [0, width), the result is as the specification says.
 struct ArithmeticRightShift {
   explicit ArithmeticRightShift(const Parameters& p) : round(p.round ? 1 : 0) {}
   template <class T>

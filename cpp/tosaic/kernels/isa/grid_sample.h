@@ -47,7 +47,8 @@ inline constexpr std::int32_t kGridOutside = -1;
 //     packed           offsets[0] is the offset of the first of 4 x 4 adjacent pixels
 //     not packed       columns[i] + rows[k]; one of them is kGridOutside if the pixel is outside of the image
 //
-// A pixel outside of the image is zero: its mask `inside` is 0, and its offset is that of another pixel.
+// A pixel outside of the image is zero: its mask `inside` is 0, and its offset is the offset of another
+// pixel.
 struct GridTaps {
   union {
     alignas(64) std::int32_t offsets[4][kGridBlock];

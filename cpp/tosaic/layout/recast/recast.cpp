@@ -108,7 +108,7 @@ class RecastReader {
            order_with(shape, placements_[*seen.made]);
   }
 
-  // Adds the cuts of both placements to those that the node needs. Returns false if no shape of at most
+  // Adds the cuts of both placements to the cuts that the node needs. Returns false if no shape of at most
   // most_axes_ axes has all of them.
   bool widen(std::size_t node, const Seen& seen) {
     if (!seen.made) return false;

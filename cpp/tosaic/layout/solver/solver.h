@@ -21,7 +21,7 @@
 //   4. In all other components, each large term is opened by a variable "somebody reads" (see Certificate),
 //      and variables are minimised out as long as no table has more than `widest` entries.
 //   5. If all tables would be larger, a variable is minimised in several tables. Then the bound may be below
-//      the optimum. The states are those that the tables suggest, improved by search (improve.h).
+//      the optimum. The tables suggest the states, which a search improves (improve.h).
 //
 // Steps 1 to 4 are exact: cost == certificate.bound.
 //

@@ -95,8 +95,8 @@ Outcome lower_parts(ValueMap& values, IntegerBuilder& build, std::vector<RuleRes
   return kLowered;
 }
 
-// Quantizes result r if it is a float constant: the expansion is then one of the operands, as that of a
-// slice_scatter that writes everything. Refuses a result that is another float and has to be quantized.
+// Quantizes result r if it is a float constant: the expansion is then one of the operands, as the expansion
+// of a slice_scatter that writes everything. Refuses a result that is another float and has to be quantized.
 RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult made) {
   const ValueId* const id = std::get_if<ValueId>(&made);
   const std::optional<QParams> to = ctx.node.signed_qparams(r);

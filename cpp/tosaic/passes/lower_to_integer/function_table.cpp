@@ -259,7 +259,7 @@ const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
 
 // ---- functions of an operand and of constants of several elements ----
 
-// The variable of i8 or i16 that decides operand i: the operand itself, or that of a function of one
+// The variable of i8 or i16 that decides operand i: the operand itself, or the variable of a function of one
 // variable.
 struct RowVariable {
   ScaledInteger x;

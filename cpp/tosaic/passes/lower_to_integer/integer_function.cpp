@@ -23,7 +23,7 @@ bool reads_count(const NodeView& node) {
 }
 
 // f(x) for a function of integers of the program with a pole at zero: f(0) saturates where the result is
-// quantized in the end. `sign` is that of the pole.
+// quantized in the end. `sign` is the sign of the pole.
 ScaledInteger with_pole(const RuleContext& ctx, const ScaledInteger& x, ScaledInteger f, int sign) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (!reads_count(ctx.node) || !to || x.range.low > 0) return f;
@@ -57,7 +57,7 @@ std::optional<ValueId> below_zero(IntegerBuilder& build, const ScaledInteger& x)
 }
 
 // 1 / sqrt(x), in a unit in which the largest possible result has 30 bits. For an integer v of x, the result
-// is the integer 2^(44.5 - most_shift / 2) / sqrt(v); most_shift is that of IntegerMath::Positive.
+// is the integer 2^(44.5 - most_shift / 2) / sqrt(v); most_shift is IntegerMath::Positive's.
 std::optional<ScaledInteger> rsqrt(const RuleContext& ctx, const ScaledInteger& x) {
   IntegerMath m(ctx.build);
   require_distance(ctx.node, x, [](double v) { return 1 / std::sqrt(v); });

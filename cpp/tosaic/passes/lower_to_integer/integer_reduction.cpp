@@ -1,8 +1,8 @@
 // integer_reduction: lowers sums, means, products, extrema and pools.
 //
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
-//                            rounding is that of the result
-//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers; a pool
+//                            rounding is the rounding of the result
+//   amax, argmax, max_pool   work on the integers unchanged, as they have the order of the numbers; a pool
 //                            of integers that MAX_POOL2D does not take compares the slices that its windows
 //                            read
 //   prod                     works on mantissas and exponents

@@ -158,7 +158,7 @@ class Folding {
   }
 
   // The label of an input or constant that is read with the parameters `read`. An input may hold any integer
-  // of its dtype, so its range becomes that of the dtype; dequantizing does not depend on the range. A
+  // of its dtype, so its range becomes the range of the dtype; dequantizing does not depend on the range. A
   // constant retains the range of `read` if all its elements are inside.
   [[nodiscard]] static QParamsRef label_of_source(const QParams& read, const Constant* constant) {
     const ValueRange dtype = *integer_limits(read.storage);

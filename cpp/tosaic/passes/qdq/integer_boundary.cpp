@@ -79,8 +79,8 @@ class Boundaries {
     });
   }
 
-  // agrees() then compares the quantization with that of the new value. A state that nobody reads has the
-  // latter.
+  // agrees() then compares the quantization with the new value's quantization. A state that nobody reads has
+  // the latter.
   void find_quantizations_of_state(ValueId id) {
     const Quantizations all =
         is_unread(id) ? quantization_of_new_value(id) : quantization_by_readers(graph_, id).found;

@@ -20,7 +20,7 @@ std::optional<ChannelPlace> kept(bool holds, const ChannelPlace& place) {
   return holds ? std::optional(place) : std::nullopt;
 }
 
-// The place after these axes, none of which is that of the channels, are removed or not.
+// The place after these axes, none of which is the axis of the channels, are removed or not.
 std::optional<ChannelPlace> without_axes(const Dims& axes, bool keepdim, ChannelPlace place) {
   const auto axis = static_cast<std::int64_t>(place.axis);
   if (axes.contains(axis)) return std::nullopt;
@@ -271,7 +271,7 @@ ChannelPaths channel_paths(const Graph& graph, ValueId value, std::size_t axis) 
 
 ConstantRef divided_constant(const Constant& constant, std::size_t rank, std::size_t axis,
                              const std::vector<double>& scales) {
-  Shape shape = constant.shape;  // with axes of 1 in front, up to that of the scales
+  Shape shape = constant.shape;  // with axes of 1 in front, up to the axis of the scales
   while (shape.size() < rank - axis) shape.insert(0, 1);
   const std::size_t at = axis + shape.size() - rank;
   std::size_t outer = 1, inner = 1;

@@ -62,7 +62,7 @@ struct Contraction {
 // The node with this name. Throws InvalidGraph if there is none.
 [[nodiscard]] const Node& node_named(const Graph& graph, const std::string& name);
 
-// The axis of the input that has its channels, and that of the result.
+// The axes of the channels in the input and in the result.
 [[nodiscard]] std::size_t input_axis(const Contraction& contraction, const Shape& input);
 [[nodiscard]] std::size_t result_axis(const Contraction& contraction, const Shape& result);
 

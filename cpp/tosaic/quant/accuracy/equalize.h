@@ -8,8 +8,8 @@
 // and the first of another. Chains such as conv -> depthwise -> conv are two pairs.
 //
 // The result of the graph is unchanged but for the rounding of weights and biases. A pair is found wherever
-// channel_paths.h can move scales; if several contractions read the tensor, the range is that of all. Batch
-// norms should be folded before. Channels that have only zeros in one of the weights are not scaled.
+// channel_paths.h can move scales; if several contractions read the tensor, the range covers all of them.
+// Batch norms should be folded before. Channels that have only zeros in one of the weights are not scaled.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@
 // - `damping` times the mean of the diagonal is added to the diagonal. If the factorisation still fails, the
 //   damping is 1e-6 or ten times as much, until it succeeds. Columns that are always zero have no effect, and
 //   are rounded to the nearest.
-// - Each channel whose expected error, without damping, is not less than that of the nearest weights gets the
+// - Each channel whose expected error, without damping, is not less than with the nearest weights gets the
 //   nearest weights. So the result is never worse.
 // - Results do not depend on the instruction set of the machine: the factorisation and the products come from
 //   one build of Eigen with fixed block sizes.

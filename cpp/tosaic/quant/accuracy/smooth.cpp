@@ -128,7 +128,7 @@ class Smoothing {
     return "'" + graph_.value(value).name + "' is an input of the program";
   }
 
-  // The operand through which scales reach `axis` of the result; then `axis` is that of the operand.
+  // The operand through which scales reach `axis` of the result. Sets `axis` to the axis of the operand.
   [[nodiscard]] std::optional<ValueId> unscaled_operand(const Node& node, std::size_t& axis) const {
     const std::span<const ValueId> operands = graph_.operands(node);
     for (std::size_t i = 0; i < operands.size(); ++i) {

@@ -86,8 +86,8 @@ class Joins {
 
   [[nodiscard]] bool in_group(std::uint32_t group) const { return has_join_[group]; }
 
-  // True if several tensors of floats are operands of the call, and their scale, or that of one of them and
-  // the result, is that of the group.
+  // True if the call has several tensors of floats as operands, and at least two of its operands and result
+  // are in the group.
   [[nodiscard]] bool is_join(NodeIndex call, std::uint32_t group) const {
     const Tensors operands = operands_of(call);
     const auto shared = std::ranges::count_if(

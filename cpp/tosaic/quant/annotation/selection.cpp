@@ -39,8 +39,8 @@ std::string_view without_overload(std::string_view target) {
   return last == target.find('.') ? target : target.substr(0, last);
 }
 
-// True if the path, or that of a module that contains it, has the pattern. A container such as a ModuleList
-// is part of paths only, since nobody calls it.
+// True if the path, or the path of a module that contains it, has the pattern. A container such as a
+// ModuleList is part of paths only, since nobody calls it.
 bool is_below(std::string_view path, std::string_view pattern) {
   for (std::size_t end = path.find('.'); end != std::string_view::npos; end = path.find('.', end + 1))
     if (matches_glob(pattern, path.substr(0, end))) return true;

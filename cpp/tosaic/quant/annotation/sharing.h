@@ -30,7 +30,7 @@ struct SharingGroup {
 
 enum class ConflictKind : std::uint8_t {
   // `other` has a spec of its own with equal numbers, but with another observer than the spec of its group,
-  // which is that of `slot`; it has no effect. Specs with other numbers are never in one group.
+  // the spec of `slot`, which has no effect. Specs with other numbers are never in one group.
   kUnequalObservers,
   kMissingReference,  // `slot` refers to `other`, which has no spec
   kReferenceCycle,    // the references from `slot` lead in a circle

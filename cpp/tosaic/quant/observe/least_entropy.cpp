@@ -49,7 +49,7 @@ class Divergence {
   }
 
   // The divergence, times the number of samples. Infinite if no sample is inside: at most half a step beyond
-  // the last integer, where the error is that of rounding. Scales are rounded to f32, so this bound is not
+  // the last integer, where the error is the rounding error. Scales are rounded to f32, so this bound is not
   // sharp.
   [[nodiscard]] double at(const QRange& to, Chosen chosen) const {
     const Rounding rounding{.scale = chosen.scale,

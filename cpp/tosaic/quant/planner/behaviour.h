@@ -7,7 +7,7 @@
 
 namespace tosaic::quant {
 
-// The order is that of importance: a call that became several nodes has the last behaviour among them.
+// In the order of importance: a call that became several nodes has the last behaviour among them.
 enum class Behaviour : std::uint8_t {
   kSource,      // no operand: arange, full
   kMovement,    // elements are moved: the result has the integers of the operand

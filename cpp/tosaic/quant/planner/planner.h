@@ -76,8 +76,8 @@ struct LeftFloat {
   bool is_float = false;    // false: a part of integer arithmetic, such as a sum that what reads it rounds
 };
 
-// An operand of a join with a scale of its own, which is rescaled to that of the result. Where the ranges of
-// samples nearly agree, the operand may have the scale of the result instead.
+// An operand of a join with a scale of its own, which is rescaled to the scale of the result. Where the
+// ranges of samples nearly agree, the operand may have the scale of the result instead.
 struct JoinedOperand {
   Slot operand, result;
   bool operator==(const JoinedOperand&) const = default;

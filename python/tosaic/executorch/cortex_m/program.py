@@ -26,7 +26,7 @@ def cortex_m_program(
 ) -> KernelProgram:
     """Returns a quantized program with operators of ExecuTorch's Cortex-M backend in the edge dialect.
 
-    The plan is that of `tosaic.partition`. ExecuTorch's passes make operators of ``cortex_m`` from the nodes
+    The plan comes from `tosaic.partition`. ExecuTorch's passes make operators of ``cortex_m`` from the nodes
     that the plan has for Cortex-M, and from no others. Everything else stays as it is, between quantize and
     dequantize calls: nodes of the host, nodes of other claimants, and nodes that ExecuTorch's passes refuse.
 

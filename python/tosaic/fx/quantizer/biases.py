@@ -53,7 +53,7 @@ class BiasScale:
         Weight, bias, mean and variance of the batch norm that conversion folds into the bias after training,
         and the addend of the variance.
     unit_of_sums : bool
-        The target knows no other unit than that of the sums of products.
+        The target knows no other unit than the unit of the sums of products.
     """
 
     def __init__(

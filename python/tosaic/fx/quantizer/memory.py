@@ -71,7 +71,7 @@ def _sharing(node: Node) -> list[Node]:
 
 
 def _without_data(node: Node, made: dict[Node, torch.Tensor]) -> Any:
-    """Returns a tensor like that of a node, or the number that it computes from sizes."""
+    """Returns a tensor like a node's, or the number that the node computes from sizes."""
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
         value = attribute_of(node)

@@ -716,7 +716,7 @@ class TosaicHistogramObserver(_TensorHistogram):
     is_dynamic : bool
         Has to be False.
     behind : Function, optional
-        The function that is the only reader of the tensor: the error is that of its result, and
+        The function that is the only reader of the tensor: the error is measured at its result, and
         `expected_error`, too. For integers of more than 8 bits, and for results that are not finite, it has
         no effect.
     **options
@@ -760,7 +760,7 @@ class TosaicPercentileObserver(_TensorHistogram):
     """Scale and zero point for which the range that contains a share of all samples just fits.
 
     An affine range has the same number of samples below and above it; a symmetric range contains the share of
-    the magnitudes. The histogram is that of `TosaicHistogramObserver`.
+    the magnitudes. The histogram is the same as in `TosaicHistogramObserver`.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def check_name(name: Any, where: str) -> str | None:
 
 
 def author_name(quantizer: Any) -> str:
-    """Returns the name of a quantizer in plans and reports: its own, or that of its class."""
+    """Returns the name of a quantizer in plans and reports: its own name, or the name of its class."""
     name = getattr(quantizer, "name", None)
     return name if isinstance(name, str) and name else type(quantizer).__name__
 

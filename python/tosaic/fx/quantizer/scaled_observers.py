@@ -59,7 +59,7 @@ class ScaledObservers:
         return torch.full_like(scale, made.scale), torch.full_like(zero_point, made.zero_point)
 
     def _scaled(self, slot: Slot) -> Scale | None:
-        """Returns the scale of a result that follows from that of its operand."""
+        """Returns the scale of a result that follows from its operand's scale."""
         operand, factor = self.operands.get(slot, (None, 1.0))
         source = None if operand is None else self._scale(operand)
         own = _own_scale(self.observers.get(slot))

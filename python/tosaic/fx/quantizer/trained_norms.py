@@ -331,7 +331,7 @@ def _rank(weight: Node) -> int:
 
 
 def _move_specs(model: GraphModule, edges: dict[_Edge, _Edge]) -> None:
-    """Moves the specs of edges to those that replace them, with the references to them."""
+    """Moves the specs of edges to the edges that replace them, with the references to them."""
     annotated = [node for node in model.graph.nodes if node.meta.get(KEY) is not None]
     specs = {
         (operand, node): spec

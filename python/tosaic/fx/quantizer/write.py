@@ -1,6 +1,6 @@
 """Writes a plan into the annotations of a graph, and changes only what the plan changed.
 
-- A node whose entries and flags are those that were read is not touched: it has the very same objects.
+- A node whose entries and flags did not change since they were read is not touched: it keeps its objects.
 - Where entries changed, the annotation object stays, because quantizers remember it by identity. It gets a
   new map, in which unchanged entries are the objects that were read. An annotation that several nodes share
   is copied.
