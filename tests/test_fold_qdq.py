@@ -48,7 +48,7 @@ def weight() -> torch.Tensor:
 def folded(call: Callable[..., Any], *args: torch.Tensor) -> Any:
     """Returns the graph after fold-qdq.
 
-    Its results, and those after unfold-qdq, must equal the results before.
+    Its results, and the results after unfold-qdq, must equal the results before.
     """
     program = tosaic.from_exported(exported(call, *args))
     graph = _core.run_pass("fold-qdq", program.graph)

@@ -51,7 +51,7 @@ class Row:
     size, their_size : int
         Bytes of the files.
     db : float
-        Of the outputs of the two files.
+        The ratio between the outputs of the two files.
     """
 
     network: str

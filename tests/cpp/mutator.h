@@ -64,8 +64,7 @@ class Mutator {
   std::mt19937 random_;
 };
 
-// The number of mutations of a fuzz test: that of the environment variable TOSAIC_FUZZ_ITERATIONS, else
-// 3,000.
+// The number of mutations of a fuzz test: the environment variable TOSAIC_FUZZ_ITERATIONS, else 3,000.
 inline std::size_t fuzz_iterations() {
   const char* text = std::getenv("TOSAIC_FUZZ_ITERATIONS");
   return text == nullptr ? 3000 : static_cast<std::size_t>(std::strtoull(text, nullptr, 10));

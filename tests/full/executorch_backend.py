@@ -81,9 +81,9 @@ class Measured:
     differing, whole : int
         -1 if that is not measured.
     elements, distinct : int
-        Of the output.
+        Elements of the output, and distinct numbers among them.
     ratios : list of float
-        Of floats: to the reference model and to torch.
+        For floats: to the reference model and to torch.
     """
 
     network: str

@@ -68,7 +68,7 @@ class Planned:
     buffers, peak, bound : int
     ms : float
     searched : int
-        Of an instance: the arena with the effort of `plan_memory`; `peak` is the peak of a session.
+        The arena of an instance with the effort of `plan_memory`; `peak` is the peak of a session.
     searched_ms : float
     fault : str
     """

@@ -80,7 +80,7 @@ class Measured:
     size : int
         Bytes of the file.
     nodes, constants : int
-        Of the graph through torch.
+        Numbers of the graph that is read through torch.
     same : bool
         Whether the texts of both graphs are equal.
     differing : int

@@ -156,11 +156,11 @@ class Measured:
         Where sums of floats are rounded to int8: the ratio of torch to the other implementation. It says how
         much the order of sums matters in this network.
     elements, distinct : int
-        Of the output.
+        Elements of the output, and distinct numbers among them.
     constant : bool
         The output is the same for two samples.
     found : list of str
-        What the checks say of the damaged file.
+        The faults that the checks find in the damaged file.
     """
 
     network: str

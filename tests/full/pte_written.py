@@ -73,8 +73,8 @@ class Measured:
         Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if it is
         without the conversions, or ``no``.
     conversions, their_conversions : int
-        Of our file and of ExecuTorch's: how many calls only change a dtype or a dim order, plus how many
-        TRANSPOSE operators the payloads have.
+        How many calls only change a dtype or a dim order, plus how many TRANSPOSE operators the payloads
+        have, in our file and in ExecuTorch's.
     payloads : str
         Whether the payloads are: ``yes``, ``reshapes`` if only these are others, or ``no``.
     written : bool

@@ -19,7 +19,7 @@ def check_seeds(
     doc : str
         The docstring of the script.
     argv : sequence of str
-        The command line: ``--start`` and ``--count``. None: that of the process.
+        The command line: ``--start`` and ``--count``. None: the command line of the process.
     check : callable
         Checks the graph of a seed, adds to the counts, and returns the failures.
 

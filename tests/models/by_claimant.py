@@ -32,7 +32,7 @@ def measure_all(
     ----------
     argv : sequence of str, optional
     doc : str
-        Of the script.
+        The docstring of the script.
     results : Path
         The folder of stored results.
     names : (sequence of str, sequence of str)

@@ -169,7 +169,7 @@ class Program:
     ----------
     case : Case
     source, layout : str
-        Of the operand at `at`.
+        The source and the layout of the operand at `at`.
     written : str
         What is written after the call: a ``result``, the ``operand``, or the ``source`` of the operand.
     write : str

@@ -42,7 +42,7 @@ class T:
         are repeated as often as needed.
     seed : int
     low, high : int
-        Of kind ``range``: integers from `low` to `high` - 1.
+        For kind ``range``: integers from `low` to `high` - 1.
     const : bool
         The tensor is a buffer of the module instead of an input.
     order : str

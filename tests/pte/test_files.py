@@ -1,7 +1,7 @@
 """``.pte`` files that ExecuTorch's flows made.
 
-What they say is compared with its deserialiser, and their numbers with its runtime, torch and the reference
-model.
+The structure of the files is compared with ExecuTorch's deserialiser, and their numbers with its runtime,
+torch and the reference model.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Program:
     Attributes
     ----------
     number : float
-        What meets the tensor.
+        The number that meets the tensor.
     is_input : bool
         The number is an input of the network; otherwise it is a constant.
     """

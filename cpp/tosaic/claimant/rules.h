@@ -4,7 +4,7 @@
 //   allow module=head        takes a node of module head if it lowers, even if it exceeds the limits of the
 //                            device
 //
-// Of the rules that match a node, the rules of the most specific kind count: name, then predicate, then
+// If several rules match a node, the rules of the most specific kind count: name, then predicate, then
 // module, then operator. A rule cannot allow what does not lower, or floats on a claimant of integers.
 #pragma once
 

@@ -174,8 +174,8 @@ class Judge {
     return found;
   }
 
-  // What keeps a graph from the target, and the limits that its operators of TOSA exceed. Those for which
-  // `is_exempt` is true have no limits.
+  // The reasons why a graph does not fit the target, and the limits that its operators of TOSA exceed.
+  // Operators for which `is_exempt` is true have no limits.
   Findings judged(const std::shared_ptr<const Graph>& graph,
                   const std::function<bool(const Graph&, const Node&)>& is_exempt) const {
     Findings found;

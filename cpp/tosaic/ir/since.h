@@ -4,8 +4,8 @@
 //   {.version = {1, 1}, .dtype = DType::kNew}                          a dtype, wherever it occurs
 //   {.version = {1, 1}, .op = Op::kTosaAdd, .dtype = DType::kF64}      an operator that took another dtype
 //
-// What no row names is of TOSA 1.0. tosaic has no operator and no dtype of a later version yet, so there are
-// no rows.
+// Operators and dtypes that no row names are of TOSA 1.0. tosaic has no operator and no dtype of a later
+// version yet, so there are no rows.
 #pragma once
 
 #include <compare>

@@ -167,7 +167,7 @@ class ChannelsLast {
   [[nodiscard]] Bands<T> only_bands() const {
     return phases_.size() == 1 ? bands_of(phases_[0]) : Bands<T>{};
   }
-  // What was taken off the weights of a group.
+  // The excess of the weights of a group.
   [[nodiscard]] Excess excess_of_group(Index group) const {
     return packed_ == nullptr ? Excess{} : excess_of(*packed_, only_bands(), conv_.groups, group);
   }

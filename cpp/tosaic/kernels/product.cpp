@@ -210,7 +210,7 @@ class BlockedProduct {
     }
   }
 
-  // What was taken off a constant matrix.
+  // The excess of a constant matrix.
   [[nodiscard]] Excess excess_of_matrix(Index matrix) const {
     return excess_of(*packed_, bands_of(p_.cols), num_matrices(p_), matrix);
   }

@@ -18,7 +18,7 @@ struct ScalarType {
   std::string_view name;
   std::size_t size;            // bytes of one element
   std::optional<DType> dtype;  // nothing if graphs do not have this dtype
-  std::optional<DType> part;   // of a complex dtype: that of the real part
+  std::optional<DType> part;   // for a complex dtype: the dtype of the real part
 };
 
 // All dtypes of the format, by number.

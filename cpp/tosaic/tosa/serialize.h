@@ -43,7 +43,8 @@ struct SerializeOptions {
   // If the constants take more bytes than this, they are written after the flatbuffer, which cannot exceed 2
   // GiB.
   std::size_t inline_limit = 2'000'000'000;
-  // What is newer than TOSA 1.0. The file has the least version that has everything in the graph.
+  // The operators and dtypes that are newer than TOSA 1.0. The file has the least version that has everything
+  // in the graph.
   std::span<const SinceRow> newer = newer_than_1_0();
 };
 

@@ -37,7 +37,7 @@ class CrowdedNumbers:
     Attributes
     ----------
     least, greatest : float
-        Their bounds.
+        The bounds of these numbers.
     integers : int
         How many integers represent them.
     beside : float
@@ -62,8 +62,8 @@ def crowded_numbers(
     zero_point, qmin, qmax : int
         With which the numbers are quantized.
     near : Histogram, optional
-        Of all numbers up to `LARGEST_NEAR` in magnitude, if there are others: next to these, the histogram
-        counts numbers as zero that may differ much from each other.
+        A histogram of all numbers up to `LARGEST_NEAR` in magnitude, if there are larger numbers: next to
+        these, the other histogram counts numbers as zero that may differ much from each other.
 
     Returns
     -------

@@ -65,7 +65,7 @@ def takers(joined: Sequence[tuple[_Key, _Key]], scales: Mapping[_Key, Scale]) ->
     Returns
     -------
     dict
-        Those that are not in it keep their scales.
+        Operands that are not in it keep their scales.
 
     Examples
     --------

@@ -32,9 +32,9 @@ class ResolvedSlot:
     spec : spec
         As it was set.
     resolved : spec, optional
-        The spec that it comes to: that of its group. None: a conflict.
+        The spec of its group, which applies to the slot. None: the group has a conflict.
     decided_by : Edge or Output, optional
-        The slot whose own spec it has.
+        The slot from which `resolved` comes.
     group : int, optional
         Index into `Resolution.groups`. None: an output that is explicitly float.
     set_by : str
@@ -79,7 +79,7 @@ class FloatTensor:
     rule : str
         Who set it to float or removed its spec; else empty.
     target, module_path, source : str
-        Of the node, as far as torch recorded them.
+        The node's, as far as torch recorded them.
     """
 
     node: str
@@ -108,7 +108,7 @@ class NarrowOperand:
     least, greatest : float
         The range of the numbers over the samples.
     module_path, source : str
-        Of the operator, as far as torch recorded them.
+        The operator's, as far as torch recorded them.
     beside : float, optional
         The largest number of the result. None for operands of joins.
     """
@@ -154,7 +154,7 @@ class MixedOperands:
     integers, floats : tuple of str
         The nodes whose tensors it reads quantized, and as floats.
     target, module_path, source : str
-        Of the node, as far as torch recorded them.
+        The node's, as far as torch recorded them.
     """
 
     node: str

@@ -24,7 +24,7 @@ class Select(Short):
     name : str, optional
         Name of a node.
     regex : str, optional
-        An expression that is found in the name of the node; its syntax is that of ECMAScript.
+        A regular expression, in the syntax of ECMAScript, that matches a part of the name of the node.
     module : str, optional
         Path of a module, with ``*`` and ``?``; selects all calls inside of it.
     type : str, optional

@@ -23,7 +23,7 @@ def public_names(package: str, folder: str) -> dict[str, str]:
     Parameters
     ----------
     package : str
-        Its dotted name.
+        The dotted name of the package.
     folder : str
         Where its stub is.
     """

@@ -50,7 +50,7 @@ class PlannedProgram:
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
     in_integers : frozenset of str
-        Those among them that are parts of integer arithmetic.
+        The calls among them that are parts of integer arithmetic.
     joined : tuple of (Edge or Output, Output)
         Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly
         agree.

@@ -41,7 +41,7 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
     InvalidGraph
         `program` is not an EdgeProgramManager.
     WriteError
-        One of the files cannot be written. Older files are then unchanged, both of them.
+        One of the files cannot be written. Both older files are then unchanged.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class ScenarioPort:
         Its place in the call or in the result.
     dtype : str
     shape : tuple of int
-        Of the array in the file.
+        The shape of the array in the file.
     dim_order : tuple of int
         The logical axes in memory, outermost first.
     image_format : str

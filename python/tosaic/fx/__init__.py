@@ -247,7 +247,7 @@ def compose_quantizers(
     Raises
     ------
     InvalidGraph
-        One of the quantizers is none.
+        An entry is not a quantizer.
     QuantMismatch
         From `prepare_pt2e`, with ``conflict="error"``.
     """

@@ -39,7 +39,7 @@ def _scales(rescale: _core.Node) -> bool:
 def quantizers_of_one(a: _core.Graph, b: _core.Graph) -> set[str]:
     """Returns the FX nodes of a that only quantize or dequantize, and of which b has no node.
 
-    What they make is then compared as the value that they quantize: the quantized result of ``conv2d`` as
+    Their result is then compared as the value that they quantize: the quantized result of ``conv2d`` as
     ``conv2d``, not as ``quantize_per_tensor``. `tosaic.quantize` adds such nodes to the FX nodes that compute
     what they quantize. These are not in the result, even if b has merged them into others.
     """

@@ -474,7 +474,7 @@ def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str
 
 
 def _target_with(need: str) -> str:
-    """Returns the least target that supports a combination; without `need`, one with profiles and ``cf``."""
+    """Returns the least target that supports a combination; without `need`, a target that has ``cf``."""
     if not need:
         return "TOSA-1.0+FP+INT+cf"
     wanted = need.replace(" or ", " and ").split(" and ")

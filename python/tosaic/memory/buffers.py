@@ -60,7 +60,7 @@ class MemoryBuffer:
         ``input``, ``output``, ``state``, ``activation``, ``scratch``, or ``internal`` for a tensor inside the
         scratch of a group.
     path : str
-        Of inputs, states and outputs: the place in the call or in the result.
+        The place of an input, state or output in the call or in the result.
     dtype : str
         Empty for scratch.
     shape : tuple of int

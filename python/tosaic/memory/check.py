@@ -53,7 +53,7 @@ def fault_of(
     sizes : mapping of str to int
         The bytes of each memory.
     alignment : int
-        Of values that are not views.
+        The alignment of values that are not views.
     owned : sequence of str
         Memories whose contents the program must not change, but for new values of what is there.
     """

@@ -38,7 +38,7 @@ class MemoryPlan(Reportable):
     Attributes
     ----------
     name : str
-        Of the program.
+        The name of the program.
     buffers : tuple of MemoryBuffer
     arenas : tuple of MemoryArena
     steps : tuple of str

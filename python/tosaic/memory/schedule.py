@@ -36,7 +36,7 @@ class Value:
     part : str
         Who makes it: ``host``, or the name of a group.
     path : str
-        Of an input or state: its place in the call.
+        The place of an input or state in the call.
     view_of : (int, int) or None
         The value whose bytes it has, and the first of these bytes. Nothing writes a view.
     """
@@ -91,7 +91,7 @@ class Step:
     internals : tuple of Internal
         The tensors in the scratch.
     parts : tuple of (int, int)
-        Of a concatenation: values among `reads` that may be in the first of `writes` already, and the byte
+        For a concatenation: values among `reads` that may be in the first of `writes` already, and the byte
         of the result at which each begins.
     """
 

@@ -102,7 +102,7 @@ def share(
         ``may_be_part(root, result)``: True if the memory of `root` may be a part of that of `result`. Without
         it, nothing is written into the result of a concatenation.
     alignment : int
-        Of values that are not views.
+        The alignment of values that are not views.
     leaving : set of int
         Values that are computed in memory of the caller where they fill a memory.
     """

@@ -59,7 +59,7 @@ def spread(
     memories : mapping of str to (int or None, int)
         Size (None for no limit) and alignment of each, fastest first.
     fixed : mapping of str to sequence of Movable
-        What is in a memory in any case.
+        The values that are in a memory in any case.
     """
     *limited, last = memories
     found = [last] * len(movables)

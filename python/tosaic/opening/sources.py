@@ -239,7 +239,7 @@ def open_program(
 ) -> Program:
     """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text, or `Program.save`'s archive.
 
-    Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
+    For a ``.pte`` file, the program is the method ``forward``, or the only method; `tosaic.load_pte` has all.
 
     A ``.pt2`` file is read without torch: its weights are views of the mapped file. The libraries whose
     operators it calls need not be installed. A call that tosaic does not read by itself needs torch's

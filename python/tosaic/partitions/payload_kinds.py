@@ -107,7 +107,7 @@ def spec_entries(payload: Payload, claimant: Claimant, runtime: str, flags: Sequ
     runtime : str
         The id of the runtime that reads the payload.
     flags : sequence of str
-        Of the tool that compiles the payload.
+        Options of the tool that compiles the payload.
     """
     own = {"claimant": claimant.name, "runtime": runtime, "flags": list(flags)}
     entries = {

@@ -15,7 +15,7 @@ __all__ = ["profile_of_split"]
 
 
 def profile_of_split(split: SplitLowered) -> LoweringProfile:
-    """Makes the profile of a split program: that of each group, and the partitioning around it."""
+    """Makes the profile of a split program: the profile of each group, and the partitioning around them."""
     inside: list[LoweringStep] = []
     for group, part in zip(split.partitions.groups, split.parts, strict=True):
         if isinstance(part, Lowered):

@@ -48,7 +48,7 @@ class Candidates:
     Attributes
     ----------
     found : tuple of QParams
-        Those with which the program quantizes the input, which may be several, or dequantizes the output.
+        The qparams with which the program quantizes the input, maybe several, or dequantizes the output.
     obstacle : str
         Why there are none, as a part of a sentence.
     """

@@ -29,8 +29,8 @@ class MachinePeak:
         The instruction set of the measurement: the best one for which tosaic has kernels and that this
         processor supports.
     threads : int
-        The number of threads that computed at the same time: that of the runs, but at most one for each core
-        that the process may use.
+        The number of threads that computed at the same time: the threads of the runs, but at most one for
+        each core that the process may use.
     multiply_adds : mapping of str to float
         Multiply-adds per second, by the dtype of the factors: ``f32``, ``f64``, ``i16`` and, where an
         instruction multiplies bytes, ``i8``.

@@ -71,10 +71,10 @@ class ProfileShare:
     Attributes
     ----------
     name : str
-        What they have in common, such as the operator ``tosa.conv2d``.
+        The property that the steps have in common, such as the operator ``tosa.conv2d``.
     steps : int
     seconds : float
-        Their own time, without that of steps that they run.
+        The time of these steps, without the time of steps that they run.
     share : float
         Part of `Profile.seconds`, from 0 to 1.
     operations : int
@@ -152,7 +152,7 @@ class Profile(SavedProfile):
     name : str
         The name of the graph.
     stage : str
-        Its stage.
+        The stage of the graph.
     on : str
         What computed the program: ``tosaic``, ``reference`` or ``vgf``.
     threads : int
@@ -164,7 +164,7 @@ class Profile(SavedProfile):
     runs : tuple of ProfileRun
         In the order in which they ran.
     peak : MachinePeak
-        What shares of peak refer to.
+        The peak to which shares of peak refer.
     result : object
         What `Prepared.run` returns for the same arguments.
     """

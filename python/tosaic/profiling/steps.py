@@ -99,7 +99,7 @@ class ProfiledStep:
 
     @property
     def name(self) -> str:
-        """The name of the result that the step writes: that of its last node."""
+        """The name of the result that the step writes: the name of its last node."""
         return self.nodes[-1].name
 
     @property

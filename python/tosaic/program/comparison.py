@@ -249,7 +249,7 @@ class Comparison(Reportable):
         follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
         numbers that its integers represent differs by more than a unit and 0.1 %.
     notes : tuple of str
-        What the programs lost before they were compared: biases that saturate, and operands of which no bit
+        Losses of the programs before the comparison: biases that saturate, and operands of which no bit
         is left.
     """
 

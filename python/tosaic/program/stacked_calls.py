@@ -69,7 +69,7 @@ class StackedCall:
         results : sequence of sequence of array
             By entry.
         names : sequence of str
-            Of the results.
+            The names of the results.
 
         Raises
         ------

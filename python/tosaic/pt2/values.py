@@ -44,7 +44,7 @@ class Dtype:
     name : str
         ``float32``.
     code : int
-        Its position in ``DTYPES``; -1 if graphs have no such dtype.
+        The position of the dtype in ``DTYPES``; -1 if graphs have no such dtype.
     real : int
         For a complex dtype, the position of the dtype of a part.
     size : int
@@ -133,9 +133,9 @@ class TensorMeta:
     offset : int or Symbolic
         In elements.
     device : str
-        Its type.
+        The type of the device.
     layout : int
-        Its number in the archive.
+        The number of the layout in the archive.
     """
 
     __slots__ = ("_strides", "device", "dtype", "layout", "offset", "shape")

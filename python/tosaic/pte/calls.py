@@ -48,7 +48,7 @@ class KernelWriter(CallWriter):
         The place of the method, for errors.
     diagnostics : Diagnostics
     outer : KernelWriter, optional
-        That of the method, for a branch of it: nodes in both have different names.
+        The writer of the method, if this is the writer of a branch: nodes in both have different names.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class KernelWriter(CallWriter):
     place : tuple of (str, int)
         The file and line of the call.
     instruction : int
-        Its number.
+        The number of the instruction.
     """
 
     def __init__(

@@ -279,7 +279,7 @@ class DelegateNode:
     ----------
     place : Place
     name : str
-        Of the node.
+        The name of the node.
     payload : bytes
     inputs, outputs : tuple of TensorForm
     part : Program or None

@@ -52,7 +52,7 @@ class MethodFacts:
     Attributes
     ----------
     values, instructions, operators, delegates, inputs : list
-        Of the file. The chains are one list of instructions.
+        The lists of the file. The chains are one list of instructions.
     places : list of (str, int)
         For each instruction, its file and line at export; ``("", 0)`` if the file has none.
     used : set of int

@@ -79,7 +79,7 @@ class MethodPayloads:
     given : mapping of str to PtePayload
         Payloads of the caller, by name of the group.
     flags : mapping of str to sequence of str
-        Of tools, by name of the claimant.
+        Options of tools, by name of the claimant.
     """
 
     claimants: Mapping[str, Claimant]

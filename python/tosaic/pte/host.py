@@ -35,7 +35,7 @@ class Held:
     dtype : str
     shape : tuple of int
     order : tuple of int
-        Its dim order.
+        The dim order of the tensor.
     elements : callable, optional
         Returns the elements of a constant, which are in memory only while they are used.
     """

@@ -40,7 +40,7 @@ class InstructionReader:
     method : MethodFacts
     builder : GraphBuilder
     outer : InstructionReader, optional
-        That of the method, if this is the reader of a branch.
+        The reader of the method, if this is the reader of a branch.
 
     Attributes
     ----------

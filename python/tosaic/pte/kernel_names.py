@@ -78,7 +78,7 @@ class BackendUse:
     Attributes
     ----------
     backend : str
-        Its id: ``EthosUBackend``.
+        The id of the backend: ``EthosUBackend``.
     source, method : str
     delegates : int
     """

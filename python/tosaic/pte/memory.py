@@ -22,11 +22,11 @@ class Written:
     Attributes
     ----------
     index : int
-        Of the value in the method.
+        The index of the value in the method.
     ref : Ref
         The value in the graph.
     tensor : PteTensor
-        Its type and dim order.
+        The type and dim order of the tensor.
     """
 
     index: int

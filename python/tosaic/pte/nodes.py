@@ -23,7 +23,7 @@ _WITH_NUMBERS = ("add", "sub", "mul", "div")
 """Kernels that compute with one number in every dim order, but not of 16-bit floats. Others of ExecuTorch 1.5
 repeat a number as if the result were row-major."""
 _OF_IMAGES = ("resize", "max_pool")
-"""Operators whose kernels also take images of channels last. That of ``avg_pool2d`` does not."""
+"""Operators whose kernels also take images of channels last. The kernel of ``avg_pool2d`` does not."""
 
 
 def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:

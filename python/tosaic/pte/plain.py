@@ -43,9 +43,9 @@ class PteTensor:
     dynamism : str
         ``static``, ``bounded`` or ``unbounded``.
     path : str
-        Of an input or output: its place in the call or in the result, if the file has a sidecar.
+        The place of an input or output in the call or in the result, if the file has a sidecar.
     quantized : tuple of QParams
-        Of an input or output: the qparams that the sidecar records, as in `Port`.
+        The qparams that the sidecar records for an input or output, as in `Port`.
     """
 
     index: int
@@ -82,7 +82,7 @@ class PteDelegate:
     backend : str
         The id of the backend, such as ``XnnpackBackend``.
     payload : bytes
-        What the backend gets.
+        The bytes that the backend gets.
     compile_specs : tuple of (str, bytes)
         The options with which the payload was made.
     has_source : bool

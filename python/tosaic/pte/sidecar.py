@@ -55,7 +55,7 @@ class SidecarDelegate:
     bytes : int
         The size of the payload.
     sha256 : str
-        Its digest.
+        The digest of the payload.
     """
 
     runtime: str
@@ -170,7 +170,7 @@ def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
     Parameters
     ----------
     path : path
-        Of the ``.pte`` file.
+        The path of the ``.pte`` file.
 
     Raises
     ------

@@ -32,7 +32,7 @@ class ValueReader:
     method : MethodFacts
     writer : KernelWriter
     outer : ValueReader, optional
-        That of the method, if this is the reader of a branch.
+        The reader of the method, if this is the reader of a branch.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ def quantize(
     """Quantizes a program of floats, with qparams that follow from samples. Needs no torch.
 
     The program runs on tosaic's executor, and each tensor that gets a scale is observed while it is computed.
-    What is quantized, and with which integers, is what `tosaic.Quantizer` plans. Batch norms are folded into
+    `tosaic.Quantizer` plans which tensors are quantized, and with which integers. Batch norms are folded into
     convolutions first.
 
     Parameters

@@ -30,7 +30,7 @@ class LayerSensitivity:
     calls : tuple of str
         All calls of the layer.
     module_path, source : str
-        Of the contraction, as far as they are known.
+        The contraction's, as far as they are known.
     macs : int
         Multiply-accumulates of a run.
     db : tuple of float

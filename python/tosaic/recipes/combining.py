@@ -1,6 +1,6 @@
 """Recipes together: `combined` has what each says, or refuses, and `differences` compares two.
 
-What a recipe says is a list of claims: a subject, and the value that it gets::
+A recipe is read as a list of claims: a subject, and the value that it gets::
 
     config                                  QConfig.int8()
     rules, operand 'grid' of grid_sampler   Fixed('int16', ...)
@@ -40,7 +40,7 @@ class Difference:
     field : str
         ``config``, ``rules``, ``claimants`` ...
     entry : str
-        What in the field differs, such as a key; empty for the whole field.
+        The part of the field that differs, such as a key; empty for the whole field.
     here, there : object
         The values of the two recipes; None where a recipe does not have the entry.
     """

@@ -48,7 +48,7 @@ def bar_chart(title: str, bars: Sequence[Bar], *, label: str) -> Report:
     bars : sequence of Bar
         From the top down.
     label : str
-        What the numbers are.
+        The meaning of the numbers.
     """
     rows = [(bar.name, bar.text) for bar in bars]
     return Report(
@@ -68,7 +68,7 @@ def bars_svg(bars: Sequence[Bar], *, label: str) -> str:
     ----------
     bars : sequence of Bar
     label : str
-        What the lengths are, below the bars.
+        The meaning of the lengths, shown below the bars.
     """
     height = _TOP + _ROW * len(bars) + _BOTTOM
     left = 12 + _LETTER * max((len(_name(bar)) for bar in bars), default=0)

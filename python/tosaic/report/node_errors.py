@@ -17,7 +17,7 @@ _MOST_BARS = 48
 def error_sections(comparison: Comparison) -> tuple[Section, ...]:
     """Returns a section with a bar for each node that is not equal, or nothing if all are.
 
-    Of a long program, every second node has a bar, or every third, and so on.
+    In the report of a long program, every second node has a bar, or every third, and so on.
     """
     rows = [row for row in comparison.rows if not math.isinf(row.total.sqnr_db)]
     if not rows:

@@ -90,7 +90,7 @@ class Member(NamedTuple):
     Attributes
     ----------
     position : int
-        Of the node in the graph.
+        The position of the node in the graph.
     node : node
     item : int or None
         Which of its results it is.

@@ -68,7 +68,7 @@ class Call(Protocol):
     Attributes
     ----------
     builder : GraphBuilder
-        Of the graph that is being made.
+        The builder of the graph that is being made.
     dtype : int
         Position in DTYPES of the dtype that torch recorded for the result, or for result 0.
     shape : sequence of int

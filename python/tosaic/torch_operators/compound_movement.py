@@ -622,7 +622,7 @@ def within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> R
     Raises
     ------
     InvalidGraph
-        A constant index is out of range. The nodes that represent the call would take it as another one.
+        A constant index is out of range. The nodes that represent the call would use it as an index in range.
     """
     known = c.known_elements(index)
     if known is None:

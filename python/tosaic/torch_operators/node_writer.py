@@ -63,7 +63,7 @@ class NodeWriter(CallWriter):
     node : node
         The call that is being read, which the reader sets.
     row : OperatorRow or None
-        Its row.
+        The row of the call.
     is_complex : bool
         True if its result is complex: `dtype` is then the dtype of its real and imaginary parts.
     aliases : Aliases or None

@@ -1,7 +1,7 @@
 """Rows for calls that order elements: sorts, medians, quantiles, modes, and extrema up to each element.
 
 A sort becomes ``argsort`` and a ``gather`` of the elements at these positions. All others are made of sorts.
-Of equal elements the one in front comes first, also where torch leaves the order open (``topk``).
+Among equal elements the one in front comes first, also where torch leaves the order open (``topk``).
 """
 
 from __future__ import annotations

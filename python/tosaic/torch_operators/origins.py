@@ -137,9 +137,9 @@ class Where:
     node, module_path : str
         The name of a node, and the path of its module as torch recorded it; empty if no node is to blame.
     source : str
-        Its source line, ``model.py:12``.
+        The source line of the node, ``model.py:12``.
     inside : str
-        What of the file is read, for readers without nodes: ``method 'forward', instruction 3``.
+        The part of the file that is read, for readers without nodes: ``method 'forward', instruction 3``.
     """
 
     reader: str

@@ -25,7 +25,7 @@ class Reader(ABC):
     writer : NodeWriter
         Writes the nodes of the call that is being read.
     owner : object
-        What has the attributes that the graph reads.
+        The object with the attributes that the graph reads.
 
     Attributes
     ----------

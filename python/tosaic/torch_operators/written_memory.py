@@ -39,11 +39,11 @@ class Write(NamedTuple):
     Attributes
     ----------
     position : int
-        Of the call among the nodes.
+        The position of the call among the nodes.
     node : node
         The call.
     operand : node
-        What it wrote.
+        The operand that the call wrote.
     tensor : Tensor
     region : Region
         The memory of the operand at that time.

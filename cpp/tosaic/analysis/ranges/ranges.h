@@ -99,8 +99,8 @@ class Relevance {
 // output: for other floats, such as weights, it would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
-// The range of a foreign operator's results: that of the TOSA dtype of an operator that its user described,
-// or the initial one.
+// The range of a foreign operator's results: the range of the TOSA dtype if the user described the operator,
+// else the initial range.
 enum class ForeignResults : std::uint8_t { kOfTosa, kInitial };
 
 // An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].

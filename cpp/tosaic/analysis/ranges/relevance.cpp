@@ -766,7 +766,7 @@ Numbers bounds_of(const Site& site, std::size_t operand) {
   return is_read(bounds) ? bounds : Numbers::all();  // also for NaN
 }
 
-// `step`: that of the result.
+// `step` is the step of the result.
 double step_of(const Site& site, std::size_t operand, double step) {
   if (site.node.op == Op::kQuantize)
     return *std::ranges::min_element(Graph::attrs<QuantizeAttrs>(site.node).scales);

@@ -134,7 +134,7 @@ ValueId expand_argsort(Emitter& e) {
   const Keys keys = keys_of(e, x);
   const Keys own = reshaped(e, keys, {outer, extent, 1, inner});
   const Keys others = reshaped(e, keys, {outer, 1, extent, inner});
-  // Of equal elements, the one at the lower position precedes the other.
+  // The equal element at the lower position precedes the other.
   const ValueId is_lower =
       e.binary(Op::kLt, positions(e, 4, 2, extent, DType::kI32), positions(e, 4, 1, extent, DType::kI32));
   const ValueId precede =

@@ -233,7 +233,7 @@ ValueId on_covered_part(Emitter& e, ValueId x, const Shape& covered, std::size_t
   for (std::size_t i = 0; i < whole.size(); ++i)
     if (i != axis && covered[i] != whole[i]) part = e.slice(part, i, 0, covered[i]);
   ValueId y = made(part);
-  // What the index does not cover, one axis after the other.
+  // The part that the index does not cover, one axis after the other.
   for (std::size_t i = 0; i < whole.size(); ++i) {
     if (i == axis || covered[i] == whole[i]) continue;
     ValueId rest = e.slice(x, i, covered[i], whole[i]);

@@ -158,8 +158,8 @@ class Narrowing {
     rewriter_.bind(value, x);
   }
 
-  // The rows of a narrow constant that a GATHER reads, cast and scaled after it. Returns nothing for other
-  // nodes, and if another operator reads the constant.
+  // The result of a GATHER that reads rows of a narrow constant, and of the cast and the scaling after it.
+  // Returns nothing for other nodes, and if another operator reads the constant.
   [[nodiscard]] std::optional<ValueId> gathered(const Node& node) {
     if (node.op != Op::kTosaGather) return std::nullopt;
     const ValueId table = graph_.operands(node)[0];

@@ -148,8 +148,8 @@ std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteg
   return difference(ctx.build, x, whole);
 }
 
-// fmod and remainder of x and y: with d = |y|, the rest of v / d for v = |x|, with the sign of x, or for
-// v = x with the sign of y, with that of y.
+// fmod and remainder of x and y, with d = |y|. fmod is the rest of |x| / d, with the sign of x. remainder is
+// the rest of v / d, with the sign of y, where v is x if y is positive, and -x if y is negative.
 std::optional<ScaledInteger> remainder_of_two(const RuleContext& ctx) {
   const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
   const ScaledInteger y = widened(ctx.build, ctx.with_one_scale(1));
@@ -220,7 +220,7 @@ bool is_inverse_power(const RuleContext& ctx) {
 }
 
 // (1 / x) ^ n. The pole would be lost between the points of by_samples(), and with it the sign next to it.
-// What saturates in the end is bounded after each product, so that the other results keep their bits.
+// Numbers that saturate in the end are bounded after each product, so that the other results keep their bits.
 std::optional<ScaledInteger> inverse_power(const RuleContext& ctx, const ScaledInteger& x) {
   const int factors = static_cast<int>(-ctx.numbers(1)[0]);
   require_pole(ctx.node, x, factors % 2 != 0, [&](double v) { return std::pow(v, -factors); });

@@ -66,7 +66,7 @@ bool comes_from_outside(const Graph& graph, ValueId id) {
 
 // The integer that lesser integers of the image are read as. An image that the graph's caller passes may have
 // integers below its range. A result of -127..127 says that the sampler has SNORM images, whatever range its
-// image states: that of a dequantize node without a quantize node is the range of i8.
+// image states: a dequantize node without a quantize node states the range of i8.
 std::int64_t least_integer(const RuleContext& ctx, const ScaledInteger& image) {
   const DType dtype = ctx.build.type(image.id).dtype;
   const std::int64_t least = integer_limits(dtype)->low;

@@ -58,7 +58,8 @@ void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::op
       least = std::max(least, -largest_number(*saturation));
       most = std::min(most, largest_number(*saturation));
     }
-    // What is just beyond all numbers of the other operand must not become equal to one in the common unit.
+    // A number just beyond all numbers of the other operand must not become equal to one of them in the
+    // common unit.
     const double beside = between == Between::kOrder ? std::max(a.scale(), b.scale()) : 0;
     least -= beside, most += beside;
     const auto units = [&](double number) { return std::clamp(number / x.scale(), -0x1p31, 0x1p31); };

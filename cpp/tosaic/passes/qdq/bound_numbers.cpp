@@ -488,7 +488,7 @@ class Bounds {
 }  // namespace
 
 std::optional<Graph> bound_numbers(const Graph& graph) {
-  // What is known of a graph serves the next step, too, unless the step before made another graph.
+  // The analyses of a graph serve the next step, too, unless a step makes another graph.
   Analyses known(graph);
   std::optional<Graph> copies = Copies(graph, known).run();
   const Graph& apart = copies ? *copies : graph;

@@ -242,7 +242,7 @@ class Followers {
   std::vector<std::uint32_t> joined_;
 };
 
-// The scale that an operand has where a join reads it: that of the slots which stay in its group.
+// The scale that an operand has where a join reads it: the scale of the slots which stay in its group.
 struct JoinedEdge {
   Slot edge, with;
 };

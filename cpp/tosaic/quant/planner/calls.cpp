@@ -317,7 +317,7 @@ Large Planner::without_bounded(Large numbers, const Call& c) {
   return {numbers.low && !has_floor, numbers.high && !has_ceiling};
 }
 
-// What hides is not among the best elements that a topk moves, as long as there are others.
+// Numbers that hide are not among the best elements that a topk moves, as long as there are others.
 Large Planner::without_hidden(Large numbers, const Call& c) const {
   if (c.behaviour != Behaviour::kSelection) return numbers;
   const bool has_largest = Graph::attrs<SortAttrs>(*graph_.producer(graph_.operands(*c.main)[1])).descending;

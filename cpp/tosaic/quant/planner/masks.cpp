@@ -26,11 +26,11 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask of zeros and ones
-// What may be between a mask and the softmax that reads it.
+// Operators that may be between a mask and the softmax that reads it.
 constexpr OpTable<bool> kKeepsMasks = {
     {Op::kAdd, true},     {Op::kSub, true},   {Op::kMul, true},   {Op::kDiv, true},     {Op::kMaximum, true},
     {Op::kMinimum, true}, {Op::kClamp, true}, {Op::kWhere, true}, {Op::kBaddbmm, true}, {Op::kAddmm, true}};
-// What a part of a mask may be computed by; true: the second operand is a factor.
+// Operators that may compute a part of a mask; true: the second operand is a factor.
 constexpr OpTable<bool> kPartsOfMasks = {{Op::kAdd, false},   {Op::kMaximum, false}, {Op::kMinimum, false},
                                          {Op::kClamp, false}, {Op::kWhere, false},   {Op::kCat, false},
                                          {Op::kMul, true},    {Op::kDiv, true}};

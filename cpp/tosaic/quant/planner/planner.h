@@ -42,8 +42,8 @@ struct Precision {
   // Results of contractions are not rounded to 8 bits before a function. None: results of convolutions in
   // programs with attention.
   std::optional<bool> wide_functions = {};
-  // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
-  // single unit of the sums of a channel exists.
+  // For weights whose input channels `group_size` divides into several groups. Their biases stay float, since
+  // the sums of a channel have no single unit.
   std::optional<ObservedSpec> grouped_weight = {};
   // The observer of weights that have one scale although `weight` is per channel: operands without an axis of
   // the result's channels. Invalid: the default.

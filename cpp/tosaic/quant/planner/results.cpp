@@ -45,7 +45,7 @@ NodeIndex Planner::only_user(NodeIndex i) {
 bool Planner::is_part_of_function(NodeIndex i) {
   const Call& c = call(i);
   if (!c.function_of.valid() || node(i).users.empty()) return false;
-  // What stays float is rounded by each of its readers, in the same way.
+  // Each reader of a float rounds it, in the same way.
   const Rounding from = call(c.function_of).rounding;
   if (from != Rounding::kRounded && from != Rounding::kTransparent && from != Rounding::kFloat) return false;
   return std::ranges::all_of(node(i).users, [&](NodeIndex user) {

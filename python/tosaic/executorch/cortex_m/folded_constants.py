@@ -35,7 +35,7 @@ def fold_quantized_constants(module: GraphModule) -> None:
     Parameters
     ----------
     module : torch.fx.GraphModule
-        It gets new buffers. Its own tensors are not changed.
+        The module gets new buffers. Its own tensors are not changed.
     """
     quantized = [each for each in _constants(module) if is_quantize(each)]
     if not quantized:

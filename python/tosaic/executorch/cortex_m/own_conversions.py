@@ -40,7 +40,7 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
     results : mapping of str to QParams
         The quantization that the plan gives to the result of a call, by the name of the call.
     operators : tuple
-        Those that quantize and dequantize by tensor, in the dialect of the program.
+        The operators that quantize and dequantize by tensor, in the dialect of the program.
     """
     for call, nodes in nodes_by_call(graph).items():
         if call in results and results[call].dtype in _DTYPES:

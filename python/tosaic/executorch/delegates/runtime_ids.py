@@ -31,7 +31,7 @@ def set_runtime_ids(program: Any) -> int:
     Parameters
     ----------
     program : executorch.exir.EdgeProgramManager or torch.export.ExportedProgram
-        It is changed. Delegates of other partitioners are not.
+        The program is changed. Delegates of other partitioners are not changed.
 
     Returns
     -------

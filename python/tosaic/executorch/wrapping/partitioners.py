@@ -81,8 +81,8 @@ def wrap_partitioner(
 
     Notes
     -----
-    What is left of a tag becomes the fewest groups for which the delegates of all tags can run one after
-    another. Groups that compute nothing any more are left to the host.
+    The remaining nodes of a tag become the fewest groups for which the delegates of all tags can run one
+    after another. Groups that compute nothing any more are left to the host.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     Raises
     ------
     InvalidGraph
-        One of the partitioners is none, there are none, or none of them has `orders`.
+        An entry is not a partitioner, the list is empty, or no partitioner has `orders`.
 
     Notes
     -----
@@ -192,7 +192,7 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     Raises
     ------
     InvalidGraph
-        One of the partitioners is none, there are none, or one is listed twice.
+        An entry is not a partitioner, the list is empty, or a partitioner is listed twice.
 
     Examples
     --------

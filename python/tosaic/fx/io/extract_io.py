@@ -63,8 +63,8 @@ def extract_io_quant(
     Returns
     -------
     program
-        Of the type of `program`. Its other inputs and outputs, its states and its weights are the same. A
-        changed copy of a `QuantizedProgram` is a `Program`, as all its copies are.
+        A program of the type of `program`. Its other inputs and outputs, its states and its weights are the
+        same. A changed copy of a `QuantizedProgram` is a `Program`, as all its copies are.
     IoQuant
         The qparams of all inputs and outputs that became integers.
 

@@ -61,7 +61,7 @@ class NoteOfCrowdedNumbers:
     ----------
     call : str
     remedy : str
-        What helps if the largest numbers do not only hide others.
+        A remedy, if the largest numbers do not only hide others.
     """
 
     def __init__(self, call: str, remedy: str) -> None:

@@ -117,14 +117,14 @@ def memory_of(node: Node) -> object:
 
 
 class Roots:
-    """Whose memory each node may have: that of buffers and inputs, and of nodes that make new tensors.
+    """The memory that each node may have: of buffers and inputs, and of nodes that make new tensors.
 
     Parameters
     ----------
     is_cut : callable, optional
         Called with a producer and its user: true if the user gets a new tensor in the place of the producer.
     same : Roots, optional
-        Of the same graph: the operands that share memory with results are not looked for again.
+        The roots of the same graph: operands that share memory with results are taken from it.
     """
 
     def __init__(

@@ -314,7 +314,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
     name : str
         The node that is observed, for messages.
     meets_scores : bool
-        What reads the node adds it to scores.
+        The readers of the node add it to scores.
 
     Raises
     ------
@@ -698,7 +698,7 @@ class TosaicHistogramObserver(_TensorHistogram):
     """Scale and zero point of least expected squared error over a histogram of all samples.
 
     The histogram is exact: it does not depend on the order of samples, or on how they are split into tensors.
-    Its memory does not grow with them. The error includes that of clipping, and zero is always
+    Its memory does not grow with their number. The error includes the error of clipping, and zero is always
     representable.
 
     Parameters

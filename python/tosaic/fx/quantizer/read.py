@@ -44,7 +44,7 @@ class Found:
     annotation : QuantizationAnnotation
         Possibly of a subclass.
     own : frozenset of Slot
-        What was read into the plan. Other entries belong to a quantizer that ran before.
+        The slots that were read into the plan. Other entries belong to a quantizer that ran before.
     complete : bool
         True if all of the annotation is our own.
     """
@@ -61,7 +61,7 @@ class Annotations:
     Attributes
     ----------
     plan : Plan
-        What the annotations say. It may be changed, and written by `write`.
+        The annotations as a plan, which may be changed, and written by `write`.
     model : torch.fx.GraphModule
         The graph that was read.
     nodes : dict of str to torch.fx.Node
@@ -69,7 +69,7 @@ class Annotations:
     found : dict of str to Found
         The annotations that were read, by node.
     specs : dict of Edge or Output to (spec, object)
-        What was read at each slot, and the spec of torchao that it was read from.
+        The spec that was read at each slot, and the spec of torchao from which it was read.
     taken : set of str
         Nodes with annotations that were excluded from the reading.
     """

@@ -80,7 +80,7 @@ class Refused:
     ----------
     slot : Slot
     spec : Spec, optional
-        What the plan says. None: nothing.
+        The spec of the plan. None: the plan has none.
     reason : str
     """
 
@@ -95,7 +95,7 @@ def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
     Parameters
     ----------
     reading : Annotations
-        What was read, with a plan that may have changed since.
+        The annotations that were read, with a plan that may have changed since.
     qat : bool, optional
         Specs without an observer get fake-quant modules. None: if those that were read make such modules.
 
@@ -146,7 +146,7 @@ def makes_fake_quants(reading: Annotations) -> bool:
 
 
 def _made_class(constructor: Any) -> Any:
-    """Returns the class that a constructor makes: that of ``with_args`` too."""
+    """Returns the class that a constructor makes, also for constructors of ``with_args``."""
     return getattr(getattr(constructor, "p", None), "func", constructor)
 
 
@@ -258,7 +258,7 @@ class SpecWriter:
     qat : bool
         Specs without an observer get fake-quant modules.
     read : mapping of Slot to (Spec, QuantizationSpecBase), optional
-        What was read. A spec that was read becomes the object that was read.
+        The specs that were read. A spec that was read becomes the object that was read.
     observer : Observer or constructor, optional
         For specs without an observer. Default: exact ranges for weights, else histograms.
     """

@@ -38,7 +38,7 @@ class Shared(node_writer.Shared):
     by_torch : dict of str to ForeignOp
         By target: operators that torch runs.
     written : list of Aliases
-        Of the graphs that write in place.
+        The aliases of the graphs that write in place.
     can_be_decomposed : callable
         Whether torch can decompose the program as a whole.
     """
