@@ -282,7 +282,7 @@ def test_an_addend_that_an_activation_discards_leaves_bits_where_every_operator_
     assert not any(each.warned for each in found)
 
 
-def test_an_addend_with_coarse_units_beside_those_of_the_sum_is_named() -> None:
+def test_an_addend_whose_unit_is_far_coarser_than_the_sums_is_named() -> None:
     """Products of 3 leave 0 of the addend -3: its unit is sixty times that of the sum."""
 
     class Cancelled(nn.Module):

@@ -37,7 +37,7 @@ def test_results_equal_the_operators_of_the_backend(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_results_equal_those_of_the_kernels_of_cmsis_nn(name: str) -> None:
+def test_results_equal_the_kernels_of_cmsis_nn(name: str) -> None:
     for seed in seeds(name):
         program, expected = read(name, seed)
         np.testing.assert_array_equal(of_tosaic(program.exported, *program.arrays), expected, f"seed {seed}")

@@ -191,7 +191,7 @@ def test_attention_is_kernels_of_integers_from_its_first_layer_to_its_last(name:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_the_integers_of_attention_are_those_of_the_kernels(name: str) -> None:
+def test_the_integers_of_attention_equal_the_kernels_integers(name: str) -> None:
     quantized = _quantized(_made(WHOLE[name]))
     made = cortex_m_program(quantized)
     assert not made.refused
@@ -364,7 +364,7 @@ def test_kernels_multiply_every_integer_by_a_factor_as_the_split_program_does(na
     assert abs(np.asarray(split.run(x)) - expected).max() <= max(step, 1 / 256) * 1.01
 
 
-def test_the_arithmetic_of_products_by_numbers_is_that_of_the_kernel() -> None:
+def test_products_by_numbers_compute_as_the_kernel_does() -> None:
     """All integers, random scales and zero points: ExecuTorch's operator decides."""
     random = np.random.default_rng(0)
     integers = torch.arange(-128, 128, dtype=torch.int8).reshape(1, 256)
@@ -393,7 +393,7 @@ def test_the_arithmetic_of_products_by_numbers_is_that_of_the_kernel() -> None:
         np.testing.assert_array_equal(np.asarray(split.run(integers)), expected.numpy())
 
 
-def test_products_that_are_no_factors_are_computed_as_before() -> None:
+def test_products_that_are_not_factors_are_computed_as_before() -> None:
     zero = _times(lambda x: x * 0.0)
     product = _product(planned_graph(zero.graph))
     assert product.results[0].qparams.scales[0] > 0

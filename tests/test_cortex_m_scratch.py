@@ -44,7 +44,7 @@ def test_sizes_equal_recorded_ones_of_the_functions_of_cmsis_nn(cpu: str) -> Non
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_sizes_equal_those_of_the_bindings_that_executorch_installs(cpu: str) -> None:
+def test_sizes_equal_the_bindings_that_executorch_installs(cpu: str) -> None:
     pytest.importorskip("executorch.backends.cortex_m.library._cmsis_nn")
     calls = [call for call in map(drawn, range(1000, 1400)) if not too_small(call)]
     expected = [of_bindings(call, CPUS[cpu]) for call in calls]

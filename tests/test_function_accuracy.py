@@ -187,7 +187,7 @@ def test_remainders_of_any_quotient_are_exact_for_powers_of_two() -> None:
 
 
 @pytest.mark.parametrize("mode", ["floor", "trunc"])
-def test_rounded_quotients_are_those_of_torch(mode: str) -> None:
+def test_rounded_quotients_equal_torchs(mode: str) -> None:
     random = np.random.default_rng(6)
     b = (random.normal(size=COUNT) * 10).astype(np.float32)
     whole = random.integers(-(2**20), 2**20, COUNT)

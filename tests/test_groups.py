@@ -199,7 +199,7 @@ _CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ],
     ids=["int8x4", "uint8x8", "int16x4"],
 )
-def test_sums_of_groups_are_those_of_torch_and_of_the_reference_model(
+def test_sums_of_groups_equal_torch_and_the_reference_model(
     case: str, config: tosaic.QConfig, target: str
 ) -> None:
     torch.manual_seed(3)

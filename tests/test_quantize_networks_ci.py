@@ -53,7 +53,7 @@ def test_a_network_computes_the_integers_of_the_reference_model(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_plan_is_that_of_the_quantizer_for_torch(network: tuple[Network, Any], form: str) -> None:
+def test_the_plan_equals_the_plan_of_the_quantizer_for_torch(network: tuple[Network, Any], form: str) -> None:
     made, exported = network
     config, _ = FORMS[form]
     quantized = tosaic.quantize(exported, [made.sample()], config=config(), progress=False)

@@ -159,7 +159,7 @@ def test_dtypes_and_schemes_of_torch_become_their_names() -> None:
     assert Fixed(torch.uint8, 1).dtype == "uint8"
 
 
-def test_slots_have_the_order_of_the_graph_and_edges_that_of_setting() -> None:
+def test_slots_have_the_order_of_the_graph_and_edges_the_order_of_setting() -> None:
     plan = plan_of(CHAIN, {"d, c>d, w2>d": FLOAT, "c": FLOAT, "w>c, x>c": FLOAT})
     assert list(specs_of(plan)) == ["w>c", "x>c", "c", "c>d", "w2>d", "d"]
     assert plan.slots() == tuple(plan)

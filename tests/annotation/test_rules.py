@@ -517,7 +517,7 @@ def test_an_entry_may_leave_an_input_or_output_as_the_quantizer_says() -> None:
     assert "'y'" in refused(plan, Inputs({"y": UNSET}))
 
 
-def test_a_fixed_spec_without_a_range_has_that_of_its_dtype() -> None:
+def test_a_fixed_spec_without_a_range_has_the_range_of_its_dtype() -> None:
     assert Fixed("int8", 1 / 32) == Fixed("int8", 1 / 32, 0, -128, 127)
     assert Fixed("uint8", 1 / 255, 3, qmax=100) == Fixed("uint8", 1 / 255, 3, 0, 100)
     assert (Fixed("i16", 0.5).qmin, Fixed("i4", 0.5).qmax) == (-32768, 7)

@@ -242,7 +242,7 @@ def derive_from(made: Annotated, where: Any, sources: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("wild", [0.0, 0.1, 0.5])
-def test_groups_roots_and_specs_equal_those_of_torchao_on_random_graphs(wild: float) -> None:
+def test_groups_roots_and_specs_equal_torchaos_on_random_graphs(wild: float) -> None:
     seen = {"equal": 0, "refused": 0}
     for seed in range(700):
         source = random.Random(f"{seed} {wild}")

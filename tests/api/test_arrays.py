@@ -322,7 +322,7 @@ STRUCTURED = np.zeros((2, 2), [("a", "f4"), ("b", "f4")])
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_value_that_is_no_numeric_array_is_refused_by_name_and_by_its_type(
+def test_a_value_that_is_not_a_numeric_array_is_refused_by_name_and_by_its_type(
     value: Any, message: str
 ) -> None:
     for form in forms(lambda x: x + 1, torch.ones(2, 2)):

@@ -243,7 +243,7 @@ def test_integers_that_are_rounded_in_a_later_table_are_not_taken_as_rounded() -
     assert _ok(Enlarged(), samples, "int8", "TOSA-1.0+INT") == ["gelu"]
 
 
-def test_unsigned_integers_that_are_no_numbers_of_a_scale_are_compared_as_they_are() -> None:
+def test_unsigned_integers_that_are_not_numbers_of_a_scale_are_compared_as_they_are() -> None:
     """TOSA moves an input of uint8 in int8, with the same bits."""
 
     class Flipped(nn.Module):
@@ -645,7 +645,7 @@ def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it()
     assert comparison.ok, str(comparison)
 
 
-def test_a_rounding_between_two_scales_that_is_off_by_a_unit_is_no_fault() -> None:
+def test_a_rounding_between_two_scales_that_is_off_by_a_unit_is_not_a_fault() -> None:
     """The unit of the output is a float, too: the distance of two integers may be a unit and a rounding."""
 
     class Stored(nn.Module):

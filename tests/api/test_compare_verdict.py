@@ -407,7 +407,7 @@ def test_ties_may_be_rounded_either_way(target: str, tmp_path: Path) -> None:
         assert comparison, str(comparison)
 
 
-def test_ties_inside_a_quantized_file_without_origins_are_no_error(tmp_path: Path) -> None:
+def test_ties_inside_a_quantized_file_without_origins_are_not_an_error(tmp_path: Path) -> None:
     """A tie may be rounded to either of two integers, and results that depend on it may differ likewise."""
 
     def function(x: torch.Tensor) -> torch.Tensor:

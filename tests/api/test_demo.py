@@ -34,7 +34,7 @@ def test_it_measures_floats_and_integers_against_float64(demo) -> None:
     assert all(runs[name].error.sqnr_db > 30 and runs[name].agreement > 0.99 for name in INTEGERS)
 
 
-def test_the_integers_are_those_of_the_reference_model(demo) -> None:
+def test_the_integers_equal_the_reference_model(demo) -> None:
     details = {check.what: check.detail for check in demo.checks}
     assert details["int8, reference model: the same integers"] == "0 of 3,600 elements differ"
     assert details["int8, integer arithmetic: the same integers"] == "0 of 3,600 elements differ"

@@ -409,7 +409,7 @@ def test_a_file_states_the_dim_orders_whatever_the_layout_of_a_description(
         np.testing.assert_allclose(again.run(X), program.run(X), rtol=1e-5, atol=1e-5)
 
 
-def test_dim_orders_are_those_of_all_operands_and_results() -> None:
+def test_dim_orders_have_an_entry_for_each_operand_and_result() -> None:
     operator = dataclasses.replace(SPLIT, layout="channels_last")
     lowered = tosaic.lower(exported(two_results), operators=[operator])
     (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
@@ -442,7 +442,7 @@ def test_a_custom_without_attributes_has_the_layout_of_its_description(layout: s
         ),
     ],
 )
-def test_attributes_that_are_not_those_of_a_call_are_refused(attributes: str, message: str) -> None:
+def test_attributes_that_describe_no_call_are_refused(attributes: str, message: str) -> None:
     operator = tosaic.ForeignOp("a::b", lambda x: x, domain="d", name="n")
     with pytest.raises(tosaic.InvalidGraph, match=message):
         as_text(attributes).with_operators([operator]).run(np.ones((1, 4, 3, 2), np.float32))
@@ -666,7 +666,7 @@ class PerChannel(nn.Module):
 
 
 @pytest.mark.parametrize("layout", ["row_major", "any", "channels_last"])
-def test_the_axis_of_per_channel_qparams_is_that_of_the_arrays(layout: str) -> None:
+def test_the_axis_of_per_channel_qparams_counts_axes_of_the_arrays(layout: str) -> None:
     def integers(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
         (out,) = results
         return out.quantize(gate(x.qparams.dequantize(x.integers), factor, mode))

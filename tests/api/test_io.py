@@ -91,7 +91,7 @@ def test_the_imported_program_says_how_it_quantizes_its_floats() -> None:
         (INT16, QParams("i16", (0.02,), (0,), -32767, 32767)),
     ],
 )
-def test_ranges_and_dtypes_are_those_of_the_file(kind: Any, expected: QParams) -> None:
+def test_ports_have_the_ranges_and_dtypes_of_the_file(kind: Any, expected: QParams) -> None:
     program = exported(kind, zero=expected.zero_point % 128 if kind is UINT8 else expected.zero_point)
     lowered = tosaic.lower(program, target=f"{INT}+int16")
     assert lowered.inputs[0].qparams == expected
@@ -286,7 +286,7 @@ def test_uint8_of_a_port_is_one_rescale_that_reads_unsigned_bits(sampled: Any) -
     assert [attrs["input_unsigned"] for attrs in rescales].count(True) == 1
 
 
-def test_given_parameters_are_those_of_the_port(sampled: Any) -> None:
+def test_the_port_has_the_given_parameters(sampled: Any) -> None:
     lowered = tosaic.lower(
         sampled, target=f"{INT}+int16", io={"inputs": {"image": WIDE}, "outputs": {0: WIDE}}
     )

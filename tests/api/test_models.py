@@ -327,7 +327,7 @@ def test_the_reference_model_takes_no_models() -> None:
 
 
 @pytest.mark.parametrize("conditions", [{"kind": ""}, {"name": 3}, {"module": b"stem"}])
-def test_a_condition_that_is_no_text_is_refused(conditions: dict[str, Any]) -> None:
+def test_a_condition_that_is_not_a_text_is_refused(conditions: dict[str, Any]) -> None:
     with pytest.raises(tosaic.InvalidGraph, match="expected a string that is not empty"):
         tosaic.Nodes(**conditions)
 
@@ -367,7 +367,7 @@ def test_a_model_gets_operands_qparams_attributes_and_origin() -> None:
         call.operand("wieght")
 
 
-def test_qparams_of_a_model_are_those_of_the_values() -> None:
+def test_a_model_gets_the_qparams_of_the_values() -> None:
     program, x = quantized("cnn")
     found: list[tosaic.NodeCall] = []
 
@@ -675,7 +675,7 @@ def test_threads_run_a_program_with_models_and_states_in_turns() -> None:
     assert found == [2.0 * (i + 1) for i in range(16)]
 
 
-def test_the_mutations_of_a_run_are_those_of_its_thread() -> None:
+def test_a_thread_reads_the_mutations_of_its_own_run() -> None:
     program = tosaic.from_exported(torch.export.export(Cache(), (torch.zeros(2), torch.ones(2))))
     prepared = program.prepare()
 

@@ -50,7 +50,7 @@ def test_copies_of_a_program_have_its_overrides(copied: Callable[[Any], Any]) ->
     np.testing.assert_allclose(copied(first).run(X), Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)
 
 
-def test_overrides_are_added_to_those_of_the_program_or_replace_them() -> None:
+def test_overrides_are_added_to_the_programs_overrides_or_replace_them() -> None:
     first = foreign().with_overrides({"aten.special_i0.default": bessel})
     second = first.with_overrides({"neg": lambda x: x})
     np.testing.assert_allclose(second.run(X), -Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)

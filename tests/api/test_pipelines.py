@@ -574,7 +574,7 @@ def test_a_pass_emits_quantized_values(quantized: torch.export.ExportedProgram) 
     assert tosaic.compare(quantized, lowered, (IMAGE,)).ok
 
 
-def test_the_qparams_of_a_value_are_those_of_a_port(folded: tosaic.Graph) -> None:
+def test_quantized_values_have_qparams_and_floats_have_none(folded: tosaic.Graph) -> None:
     (relu,) = [node for node in folded.nodes if node.op == "relu"]
     assert relu.results[0].qparams == tosaic.QParams("i8", (0.01,), (-128,), -128, 127)
     assert folded.inputs[0].value.qparams is None

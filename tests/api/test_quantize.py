@@ -53,7 +53,7 @@ def quantized(exported) -> Any:
 # ---- torchao's observers ----
 
 
-def test_qparams_are_those_of_the_min_max_observers_of_torchao_from_the_same_activations(exported) -> None:
+def test_qparams_equal_torchaos_min_max_observers_on_the_same_activations(exported) -> None:
     quantized = tosaic.quantize(exported, SAMPLES, config=MINMAX)
     program = tosaic.from_exported(exported)
     traces = [
@@ -85,7 +85,7 @@ def test_qparams_are_those_of_the_min_max_observers_of_torchao_from_the_same_act
     assert compared >= 10
 
 
-def test_qparams_are_near_those_of_the_whole_flow_of_torchao(exported) -> None:
+def test_qparams_are_near_the_qparams_of_the_whole_flow_of_torchao(exported) -> None:
     prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(MINMAX))
     for sample in SAMPLES:
         prepared(torch.from_numpy(sample[0]))

@@ -150,7 +150,7 @@ def test_groups_of_weights_reach_the_file(tmp_path, monkeypatch, capsys) -> None
 
 
 @pytest.mark.parametrize("observer", ["minmax", "moving_average", "percentile", "mse", "entropy"])
-def test_the_observer_is_that_of_the_configuration(stack, case, capsys, observer) -> None:
+def test_the_observer_option_sets_the_observer_of_the_configuration(stack, case, capsys, observer) -> None:
     assert run(capsys, *QUANTIZE, "--observer", observer)[0] == 0
     tosaic.quantize(case.exported, stack, config=tosaic.QConfig.int8(observer=observer)).save("e.tosaic")
     assert Path("q.tosaic").read_bytes() == Path("e.tosaic").read_bytes()

@@ -82,7 +82,7 @@ def test_samples_that_do_not_fit_are_refused_by_index(exported, samples, message
 # ---- weights ----
 
 
-def test_weights_with_groups_equal_those_of_the_quantizer_of_torchao(exported) -> None:
+def test_weights_with_groups_equal_the_weights_of_torchaos_quantizer(exported) -> None:
     prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(GROUPED))
     for row in ROWS:
         prepared(torch.from_numpy(row[None]))

@@ -182,7 +182,7 @@ def test_a_weight_that_becomes_floats_before_it_is_read_is_named(moved: Callable
 
 @pytest.mark.parametrize("target", [FP, BOTH])
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_activations_that_are_quantized_in_every_run_are_those_of_torch(name: str, target: str) -> None:
+def test_activations_that_are_quantized_in_every_run_equal_torchs(name: str, target: str) -> None:
     module, x = _quantized(DYNAMIC[name]), _rows()
     x[0] = 0  # a row whose scale is the least there is
     exported = _export(module, x)
@@ -249,7 +249,7 @@ CHOSEN: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_qparams_and_their_integers_are_those_of_eager_bit_for_bit(name: str) -> None:
+def test_chosen_qparams_and_their_integers_equal_eager_bit_for_bit(name: str) -> None:
     module, x = CHOSEN[name](), _rows()
     program = tosaic.from_exported(torch.export.export(module, (x,)))
     samples = [x, -x, x.abs(), -x.abs(), torch.zeros_like(x), x * 1e-30, x * 1e30]

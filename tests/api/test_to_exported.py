@@ -448,7 +448,7 @@ def of_constants(m: Any, x: Tensor) -> Any:
     [stored_with_another_scale, chosen_by_a_counter, of_constants],
     ids=lambda each: each.__name__,
 )
-def test_states_that_meet_constants_only_are_those_of_the_program(forward: Any) -> None:
+def test_states_that_meet_constants_only_equal_the_programs_states(forward: Any) -> None:
     samples = samples_of((2, 8))
     require_same(quantized_of(Stateful(forward), samples), samples)
 

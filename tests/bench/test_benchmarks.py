@@ -86,7 +86,7 @@ def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
     assert integer_executor.section(result).publish() == 0, result
 
 
-def test_samples_take_two_thirds_of_the_time_of_torch_and_a_quarter_of_that_of_the_expansion() -> None:
+def test_samples_take_two_thirds_of_the_time_of_torch_and_a_quarter_of_the_time_of_the_expansion() -> None:
     result = grid_sampler.run()
     assert grid_sampler.section(result).publish() == 0, result
 
@@ -136,6 +136,6 @@ def test_a_pte_file_is_written_a_hundred_times_as_fast_as_by_executorch() -> Non
     assert pte_writing.section(result).publish() == 0, result
 
 
-def test_the_export_flow_is_thirty_times_as_fast_as_that_of_arm() -> None:
+def test_the_export_flow_is_thirty_times_as_fast_as_arms() -> None:
     result = exporting.run()
     assert exporting.section(result).publish() == 0, result

@@ -125,7 +125,7 @@ def test_the_command_line_knows_the_devices_of_installed_packages(tmp_path: Path
     assert (tmp_path / "out" / "groups" / "group0.tiny").exists()
 
 
-def test_a_device_of_no_package_is_no_claimant() -> None:
+def test_a_device_of_no_package_is_not_a_claimant() -> None:
     with pytest.raises(tosaic.InvalidGraph, match="unknown claimant"):
         tosaic.Claimant.named(NPU)
     register(DEVICE)
@@ -172,7 +172,7 @@ def test_a_text_in_place_of_a_list_is_refused(make: Callable[[], Any], message: 
         make()
 
 
-def test_what_is_no_device_is_refused() -> None:
+def test_an_object_that_is_not_a_device_is_refused() -> None:
     with pytest.raises(tosaic.InvalidGraph, match=r"expected a tosaic\.devices\.Device"):
         register("tiny-npu")  # type: ignore[arg-type]
 

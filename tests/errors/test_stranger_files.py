@@ -636,7 +636,7 @@ def test_arrays_of_objects_are_not_unpickled(suffix: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", [".tosaic", ".pte", ".tosa", ".txt", ".bpte", ".npz"])
-def test_a_pickle_of_another_name_is_no_program(suffix: str, tmp_path: Path) -> None:
+def test_a_pickle_of_another_name_is_not_a_program(suffix: str, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     path = tmp_path / f"evil{suffix}"
     path.write_bytes(pickle.dumps(Payload(marker)))

@@ -35,7 +35,7 @@ def flow(model: Any, inputs: Any, **options: Any) -> tosaic.ExportResult:
 
 
 @pytest.mark.parametrize("inputs", [(X, None), (X, None, 3), ((X,), {"factor": 4})])
-def test_arguments_that_are_no_tensors_are_constants_of_the_program(inputs: Any) -> None:
+def test_arguments_that_are_not_tensors_are_constants_of_the_program(inputs: Any) -> None:
     result = flow(network(), inputs)
     assert result.ok
     assert result.check("import").db > 100

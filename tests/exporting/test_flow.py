@@ -457,7 +457,7 @@ class Mirrored:
         return np.ascontiguousarray(made[..., ::-1])
 
 
-def test_messages_are_those_of_logging(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+def test_messages_go_to_logging(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
     with caplog.at_level(logging.INFO, logger="tosaic"):
         flow(seeded(Warp), SAMPLES[0], samples=SAMPLES)
     assert [record.message.split(" took")[0] for record in caplog.records] == [

@@ -18,7 +18,7 @@ from tosaic import _core
 from tosaic.pte.file import PteFile
 
 
-def test_integers_equal_those_of_tosaic() -> None:
+def test_integers_equal_tosaics_integers() -> None:
     quantized, args = programs()
     split = tosaic.lower(quantized, unsupported="split", claimants=[VGF])
     assert len(split.parts) == 2

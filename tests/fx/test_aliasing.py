@@ -668,7 +668,7 @@ torch.export.save(torch.export.export(M(), (torch.ones(3),)), {str(tmp_path / "m
 # ---- a sample of the full test ----
 
 
-def test_a_difference_of_rounding_is_no_missed_write() -> None:
+def test_a_difference_of_rounding_is_not_a_missed_write() -> None:
     rounded = [
         ("_native_batch_norm_legit.no_stats", (T((1, 1)), None, None, True, 0.1, 1e-05)),
         ("native_layer_norm", (T((1, 1), "bf16"), [1, 1], None, None, 1e-05)),

@@ -110,7 +110,7 @@ WIDE = QParams("i8", (0.025,), (0,), -127, 127)
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["one user", "quantized in two ways", "layout operators between"])
-def test_given_parameters_are_converted_to_those_of_the_program(name: str, form: str) -> None:
+def test_given_parameters_are_converted_to_the_programs_parameters(name: str, form: str) -> None:
     case = CASES[name]
     program = FORMS[form](exported(case))
     changed, io = tosaic.extract_io_quant(program, inputs={"x": WIDE}, outputs={0: WIDE})

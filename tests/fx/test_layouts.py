@@ -128,7 +128,7 @@ def quantized_depthwise() -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_activation_that_a_depthwise_convolution_reads_behind_a_dequantize_is_no_weight(
+def test_an_activation_that_a_depthwise_convolution_reads_behind_a_dequantize_is_not_a_weight(
     mode: str,
 ) -> None:
     ep = quantized_depthwise()

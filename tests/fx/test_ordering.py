@@ -167,7 +167,7 @@ class Kept(torch.nn.Module):
         )
 
 
-def test_equal_elements_that_torch_orders_otherwise_are_no_errors() -> None:
+def test_equal_elements_that_torch_orders_otherwise_are_not_errors() -> None:
     torch.manual_seed(0)
     sample = (torch.randn(40, 40),)
     program = torch.export.export(Kept(), sample)

@@ -32,7 +32,7 @@ def saved(program: Any, claimant: str, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("claimant", [INT, "TOSA-1.0+INT+FP"])
-def test_qparams_of_ports_are_those_of_the_program(claimant: str, tmp_path: Path) -> None:
+def test_ports_have_the_qparams_of_the_program(claimant: str, tmp_path: Path) -> None:
     """With INT, quantize nodes are outside of the delegate; with FP, they are inside."""
     path = tmp_path / "m.pte"
     program = quantized("channels last")

@@ -44,7 +44,7 @@ def numbers(kind: str, shape: tuple[int, ...], largest: bool) -> torch.Tensor:
 @pytest.mark.parametrize(
     "kind", ["normal", "ties", "infinite", "nearly all last", "bool", "int8", "int32", "int64", "uint8"]
 )
-def test_the_first_positions_of_many_elements_are_those_of_a_stable_sort(kind: str, largest: bool) -> None:
+def test_the_first_positions_of_many_elements_equal_a_stable_sort(kind: str, largest: bool) -> None:
     for shape, dim in SHAPES:
         x = numbers(kind, shape, largest)
         order = torch.sort(x, dim=dim, descending=largest, stable=True)[1].narrow(dim, 0, 5)

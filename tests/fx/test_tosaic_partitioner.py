@@ -342,7 +342,7 @@ def test_states_stay_with_executorch() -> None:
     assert delegates_in_file(file_of(manager))
 
 
-def test_dim_orders_of_payloads_are_those_of_the_program() -> None:
+def test_payloads_have_the_dim_orders_of_the_program() -> None:
     manager = lower(quantized("channels last"), [TosaicPartitioner(INT)])
     module = modules_of(manager)[0]
     nodes = {node.name: node for node in module.original_module.graph.nodes}
@@ -507,7 +507,7 @@ def test_it_is_an_inner_partitioner_with_orders() -> None:
     np.testing.assert_allclose(run(manager, args)[0], wanted, atol=2 * np.ptp(wanted) / 255)
 
 
-def test_options_of_borders_are_those_of_wrap_partitioner() -> None:
+def test_options_of_borders_mean_the_same_as_for_wrap_partitioner() -> None:
     options: Any = {"quantized_inputs": [0], "quantized_outputs": "all", "host_ops": ["relu"]}
     target = "TOSA-1.0+INT+FP"
     own = TosaicPartitioner(target, **options)

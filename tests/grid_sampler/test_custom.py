@@ -99,7 +99,7 @@ def test_samplers_without_a_shader_are_expanded() -> None:
         tosaic.custom_samplers({"volume": ""})
 
 
-def test_the_payload_is_that_of_executorch() -> None:
+def test_the_payload_equals_executorchs() -> None:
     payloads = pytest.importorskip("executorch.backends.arm.vgf.shaders.grid_sampler")
     shaders = tosaic.executorch.sampler_shaders()
     for number, (mode, padding, corners) in enumerate(IMAGE):

@@ -46,7 +46,7 @@ def test_samples_of_volumes_agree_with_torch_also_at_positions_that_are_nan_or_i
         assert_close(lowered.run(*args), expected, args[0])
 
 
-def test_all_instruction_sets_compute_the_same_numbers_and_the_reference_those_of_torch() -> None:
+def test_all_instruction_sets_compute_the_same_numbers_and_the_reference_equals_torch() -> None:
     rng = np.random.default_rng(2)
     for combination in VOLUMES:
         args = draw_floats(rng, Shapes((2, 3, 6, 9, 11), (2, 5, 7, 8, 3)), odd=True)

@@ -87,7 +87,7 @@ def test_a_fused_clamp_gives_the_same_bytes(head: str, clamp: str, lowered: bool
 
 
 @pytest.mark.parametrize("low", [float("nan"), 0.0])
-def test_a_clamp_that_is_no_clamp_of_numbers_stays_apart(low: float) -> None:
+def test_a_clamp_without_numbers_as_bounds_is_not_fused(low: float) -> None:
     module = nn.Sequential(nn.Linear(8, 8), Clamp(low, float("nan"))).eval()
     exported = torch.export.export(module, (torch.randn(2, 8),))
     program = tosaic.from_exported(exported)

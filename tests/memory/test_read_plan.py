@@ -121,7 +121,7 @@ def test_a_malformed_file_is_refused(program: tosaic.Program, tmp_path: Path, ch
     assert "plan.json" in str(error.value)
 
 
-def test_files_that_are_no_plans_are_refused(program: tosaic.Program, tmp_path: Path) -> None:
+def test_files_that_are_not_plans_are_refused(program: tosaic.Program, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     with pytest.raises(tosaic.InvalidGraph, match="cannot be read"):
         MemoryPlan.from_csv(path)

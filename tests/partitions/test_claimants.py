@@ -81,7 +81,7 @@ def test_an_unknown_name_lists_the_names_and_near_ones() -> None:
     assert "got 'ethos-u55-120'. Did you mean 'ethos-u55-128'." in text
 
 
-def test_a_name_that_is_no_string_is_refused() -> None:
+def test_a_name_that_is_not_a_string_is_refused() -> None:
     assert "unknown value of 'name'" in refusal(InvalidGraph, Claimant.named, 3)
 
 

@@ -94,7 +94,7 @@ def test_a_decomposed_program_has_the_same_graph_as_through_torch(tmp_path: Path
     assert_same(tmp_path / "d.pt2")
 
 
-def test_results_are_those_of_torch(tmp_path: Path) -> None:
+def test_results_equal_torchs(tmp_path: Path) -> None:
     case = MODULES["channels last"]()
     saved(case, tmp_path / "m.pt2")
     with torch.no_grad():

@@ -257,7 +257,7 @@ def test_an_order_for_all_inputs_does_not_concern_states() -> None:
     assert [port.shape for port in lowered.inputs] == [(1, 4, 5, 3)] * 2
 
 
-def test_traced_orders_of_a_program_are_those_of_memory_formats(tmp_path: Path) -> None:
+def test_a_file_has_traced_orders_only_if_they_are_memory_formats(tmp_path: Path) -> None:
     class Views(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return x.permute(0, 2, 3, 1), x * 2, x.mean(1, keepdim=True) * x

@@ -51,7 +51,7 @@ def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_structure_is_that_of_executorchs_deserialiser(name: str) -> None:
+def test_the_structure_equals_what_executorchs_deserialiser_reads(name: str) -> None:
     data = make(name).data
     program = deserialize_pte_binary(data).program
     file = _file(name)
@@ -118,7 +118,7 @@ def test_a_report_has_methods_delegates_and_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in _RUNTIME_RUNS if name != "xnnpack"])
-def test_results_are_those_of_executorchs_runtime_and_of_torch(name: str) -> None:
+def test_results_equal_executorchs_runtime_and_torch(name: str) -> None:
     example, program = make(name), _file(name).program
     for _ in range(2):  # the second run has the states that the first one left
         expected = run_in_executorch(example.data, example.leaves()) if name != "state" else None

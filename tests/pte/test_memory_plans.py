@@ -27,7 +27,7 @@ def _method(name: str) -> PteMethod:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_plan_in_the_file_is_that_of_executorchs_deserialiser(name: str) -> None:
+def test_the_plan_in_the_file_equals_the_plan_that_executorch_reads(name: str) -> None:
     plan, method = _method(name).memory_plan, _method(name)
     (theirs,) = deserialize_pte_binary(make(name).data).program.execution_plan
     assert plan.peak == sum(theirs.non_const_buffer_sizes)
@@ -116,7 +116,7 @@ def test_a_loop_needs_its_values_until_it_ends() -> None:
     assert all(each.last >= jumps[-1] for each in inside)
 
 
-def test_options_are_those_of_programs() -> None:
+def test_methods_take_the_memory_options_of_programs() -> None:
     method = _method("portable")
     plan = method.plan_memory(arenas={"input": "dma"}, alignment=64)
     assert {each.arena for each in plan.buffers if each.kind == "input"} == {"dma"}

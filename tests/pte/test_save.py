@@ -86,7 +86,7 @@ def test_a_quantized_program_has_kernels_that_quantize(tmp_path: Path) -> None:
     _equal(result, lowered.run(*example.inputs))
 
 
-def test_nested_arguments_and_results_are_those_of_the_program(tmp_path: Path) -> None:
+def test_nested_arguments_and_results_equal_the_programs(tmp_path: Path) -> None:
     module, inputs = _mixed()
     split = tosaic.lower(torch.export.export(module, inputs), target="TOSA-1.0+FP", unsupported="split")
     (path,) = split.save(tmp_path / "split.pte")

@@ -80,7 +80,7 @@ def _saved(folder: Path, kind: str = "floats", change: Callable[[Any], Any] | No
     return path
 
 
-def test_the_signature_names_and_paths_are_those_of_the_program(tmp_path: Path) -> None:
+def test_the_signature_has_the_names_and_paths_of_the_program(tmp_path: Path) -> None:
     path = _saved(tmp_path)
     file = tosaic.load_pte(path)
     known = tosaic.from_exported(_program("floats"))

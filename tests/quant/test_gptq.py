@@ -84,9 +84,7 @@ def gptq_by_inverse(
 @pytest.mark.parametrize("activation_order", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_weights_are_those_of_the_algorithm_with_the_inverse(
-    case: Case, bits: int, activation_order: bool
-) -> None:
+def test_weights_equal_the_algorithm_with_the_inverse(case: Case, bits: int, activation_order: bool) -> None:
     _, _, contraction = case.open()
     rng = np.random.default_rng(5)
     shape = (40, *case.shape[1:]) if len(case.shape) > 1 else (12,)
@@ -120,7 +118,7 @@ def test_weights_are_those_of_the_algorithm_with_the_inverse(
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_errors_are_those_of_the_results_of_torch(case: Case) -> None:
+def test_errors_equal_the_errors_of_torchs_results(case: Case) -> None:
     _, _, contraction = case.open()
     rng = np.random.default_rng(6)
     x = rng.normal(size=case.shape).astype(np.float32)
@@ -272,7 +270,7 @@ def squared_errors(weight: Array, axis: int, group_axis: int, size: int, scales:
     ("shape", "axis", "size"),
     [((64, 96), 0, 32), ((96, 64), 1, 16), ((8, 12, 3, 3), 0, 4), ((12, 8, 3), 1, 6), ((4, 8), 0, 8)],
 )
-def test_scales_of_groups_are_those_of_the_annotation_observer(
+def test_scales_of_groups_equal_the_annotation_observers(
     shape: tuple[int, ...], axis: int, size: int, search: bool
 ) -> None:
     weight = np.random.default_rng(11).standard_t(4, size=shape).astype(np.float32)

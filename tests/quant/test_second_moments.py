@@ -127,7 +127,7 @@ def test_wrong_inputs_grids_and_states_are_refused() -> None:
         _core.Contraction(graph, "absent")
 
 
-def test_a_node_without_a_constant_weight_is_no_contraction() -> None:
+def test_a_node_without_a_constant_weight_is_not_a_contraction() -> None:
     graph = exported(function(lambda x, y: torch.relu(x @ y)), torch.zeros(3, 3), torch.zeros(3, 3))
     assert _core.contractions(graph) == []
     for node, op in (("matmul", "matmul"), ("relu", "relu")):

@@ -95,7 +95,7 @@ def test_a_quantizer_does_not_change_the_module_and_prepares_it_the_same_way_aga
     assert torch.allclose(results[0], before.result, atol=0.05)
 
 
-def test_weights_that_no_pass_has_changed_are_those_of_the_module() -> None:
+def test_weights_that_no_pass_has_changed_share_the_modules_memory() -> None:
     before = Before()
     prepared = prepare_pt2e(before.exported.module(), tosaic.Quantizer(compatible_with="arm"))
     shared = {each.data_ptr() for each in before.module.parameters()}

@@ -63,7 +63,7 @@ def test_conflicts_are_an_error_by_default_that_lists_all_nodes() -> None:
         prepare_pt2e(exported_module(Chain(), SAMPLES[0]), composed)
 
 
-def test_equal_annotations_are_no_conflict() -> None:
+def test_equal_annotations_are_not_a_conflict() -> None:
     composed = tosaic.compose_quantizers([ByHand(annotate_chain), ByHand(annotate_chain)])
     made = convert(Chain(), SAMPLES, composed)
     assert composed.conflicts == ()
@@ -174,7 +174,7 @@ def test_two_quantizers_of_other_projects_compose_with_rules_around_one_of_them(
     assert authors == {"XNNPACKQuantizer", "TOSAQuantizer"}
 
 
-def test_what_is_no_quantizer_is_refused() -> None:
+def test_an_object_that_is_not_a_quantizer_is_refused() -> None:
     with pytest.raises(tosaic.InvalidGraph, match=r"\[compose_quantizers\] not a quantizer"):
         tosaic.compose_quantizers([ByHand])
     with pytest.raises(tosaic.InvalidGraph, match=r"\[wrap_quantizer\] not a quantizer.*got int"):

@@ -307,7 +307,7 @@ def test_a_call_leaves_training_mode_with_a_wrapped_quantizer(name: str) -> None
     assert db(tosaic.lower(program, target="TOSA-1.0+INT+FP").run(x), found) > 25
 
 
-def test_noise_that_a_constant_scales_is_no_operand_of_evaluation() -> None:
+def test_noise_that_a_constant_scales_is_not_an_operand_of_evaluation() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()

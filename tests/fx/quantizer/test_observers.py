@@ -121,7 +121,7 @@ def measured_error(observer: Any, samples: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_the_error_is_below_that_of_torchaos_histogram(distribution: str, kind: str) -> None:
+def test_the_error_is_below_the_error_of_torchaos_histogram(distribution: str, kind: str) -> None:
     ratios = []
     for seed in range(3):
         batches = [DISTRIBUTIONS[distribution](rng(100 * seed + i), 20_000).reshape(-1) for i in range(3)]
@@ -178,7 +178,7 @@ def test_scales_do_not_depend_on_the_order_or_the_split_of_samples() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_min_max_scales_are_those_of_torchao(kind: str) -> None:
+def test_min_max_scales_equal_torchaos(kind: str) -> None:
     for draw in (DISTRIBUTIONS | EXACT).values():
         batches = (
             [draw(rng(i), 1000 + i).reshape(-1) for i in range(4)]
@@ -209,7 +209,7 @@ def assert_same_state(found: nn.Module, expected: nn.Module) -> None:
 
 @pytest.mark.parametrize("kind", PER_CHANNEL)
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_scales_per_channel_are_those_of_torchao(kind: str, axis: int) -> None:
+def test_scales_per_channel_equal_torchaos(kind: str, axis: int) -> None:
     options = PER_CHANNEL[kind] | {"ch_axis": axis}
     shapes = [(5, 4, 3, 7), (6, 2), (3, 80, 70), (300, 5, 2)]
     for shape in shapes:
@@ -221,7 +221,7 @@ def test_scales_per_channel_are_those_of_torchao(kind: str, axis: int) -> None:
 
 
 @pytest.mark.parametrize("kind", PER_CHANNEL)
-def test_least_error_per_channel_is_that_of_each_channel(kind: str) -> None:
+def test_least_error_per_channel_equals_the_search_of_each_channel(kind: str) -> None:
     weight = torch.randn(6, 40, 3, 3, generator=rng()) * torch.logspace(-3, 3, 6).reshape(6, 1, 1, 1)
     options = dict(PER_CHANNEL[kind])
     observer = observed(TosaicPerChannelHistogramObserver(**options), weight, weight.flip(1))
@@ -289,7 +289,7 @@ def test_other_tensors_are_observed_as_their_float32_values() -> None:
         assert observed(TosaicHistogramObserver(), tensor).histograms[0].range.finite == tensor.numel(), name
 
 
-def test_channels_of_a_permuted_weight_are_those_of_its_axis() -> None:
+def test_the_memory_format_of_a_weight_does_not_change_its_channels() -> None:
     weight = torch.randn(6, 4, 3, 3, generator=rng()).to(memory_format=torch.channels_last)
     for axis in range(4):
         options = PER_CHANNEL["int8"] | {"ch_axis": axis}
@@ -337,7 +337,7 @@ def test_samples_that_are_not_finite_are_counted_and_logged(caplog: pytest.LogCa
     assert rows.max_val[3] == damaged[3, 7:].max()
 
 
-def test_a_batch_that_is_not_finite_is_no_sample() -> None:
+def test_a_batch_that_is_not_finite_is_not_a_sample() -> None:
     for observer in (TosaicHistogramObserver, TosaicMinMaxObserver, TosaicMovingAverageMinMaxObserver):
         found = observed(observer(dtype=torch.int8), torch.tensor([INF, NAN]))
         assert found.calculate_qparams() == (torch.tensor([1.0]), torch.tensor([0]))
@@ -455,7 +455,7 @@ def converted(
     return convert_pt2e(prepared), observers, x
 
 
-def test_the_scales_of_a_converted_graph_are_those_of_the_observers() -> None:
+def test_a_converted_graph_has_the_scales_of_the_observers() -> None:
     graph, observers, x = converted(TosaicHistogramObserver, TosaicPerChannelHistogramObserver)
     expected = {
         each.calculate_qparams()[0].item() for each in observers.values() if not hasattr(each, "ch_axis")

@@ -100,7 +100,7 @@ def test_weights_have_the_observer_of_the_configuration(options: dict[str, Any],
         assert {each.search for each in weights} == {"weight_observer" not in options}
 
 
-def test_least_scales_are_those_of_the_configuration() -> None:
+def test_the_configuration_sets_the_least_scales() -> None:
     config = tosaic.QConfig.int8(observer=Percentile(90, eps=0.5), weight_observer=MinMax(eps=0.25))
     for each in observers_of(prepared(tosaic.Quantizer(config))):
         is_activation = isinstance(each, TosaicPercentileObserver)

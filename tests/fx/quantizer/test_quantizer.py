@@ -716,7 +716,7 @@ def test_a_wrong_precision_or_selection_is_refused_when_it_is_made(make, text):
     assert text in str(caught.value)
 
 
-def test_what_is_no_configuration_is_refused():
+def test_an_object_that_is_not_a_configuration_is_refused():
     for config in ("int8", QConfig.int8, QConfig.int8().precision):
         with pytest.raises(tosaic.InvalidGraph, match=r"expected a tosaic\.QConfig, such as"):
             tosaic.Quantizer(config)

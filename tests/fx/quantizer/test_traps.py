@@ -381,7 +381,7 @@ def annotate_everything(nodes: dict[str, Any]) -> None:
             node.meta[KEY] = QuantizationAnnotation({node.args[0]: INT8}, INT8, _annotated=True)
 
 
-def test_bodies_of_loops_get_rules_but_not_those_of_inputs_and_outputs() -> None:
+def test_bodies_of_loops_get_rules_except_rules_of_inputs_and_outputs() -> None:
     samples = [(torch.rand(4), torch.tensor(0))]
     rules = [Inputs({0: SNORM}), Operator("relu", result=HALF)]
     wrapped = tosaic.wrap_quantizer(ByHand(annotate_everything), rules=rules)
