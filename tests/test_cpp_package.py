@@ -1,6 +1,6 @@
 """The C++ package: its public headers, and the examples of its page built against an installed package.
 
-The commands are the ones of docs/guide/cpp_library.md, with other folders. `tests/run` has built the
+The commands come from docs/guide/cpp_library.md, with other folders. `tests/run` has built the
 libraries for the wheel, and names that build tree in TOSAIC_BUILD. Without this variable, the libraries are
 built in build/package, which takes minutes the first time.
 """

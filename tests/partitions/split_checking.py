@@ -172,7 +172,7 @@ def _check_reasons(
 
 
 def _may_cross(value: _core.Value, members: set[str], claimant: tosaic.Claimant) -> bool:
-    """Whether only a conversion of a claimant that has kernels for conversions reads or makes a float."""
+    """True if only conversions read or make a float, and the claimant has kernels for conversions."""
     inside = [node for node in (value.producer, *value.users) if node is not None and node.name in members]
     converting = all(node.op in ("quantize", "dequantize") for node in inside)
     return converting and claimant.kind in ("cortex-m55", "neutron")

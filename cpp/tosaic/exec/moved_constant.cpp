@@ -11,7 +11,7 @@
 namespace tosaic::exec {
 namespace {
 
-// A unit is what belongs to one index of axis 0 of the result.
+// A unit has the elements of one index of axis 0 of the result.
 class Permute final : public Recipe {
  public:
   Permute(const Storage& source, std::size_t width, const Shape& shape, const Dims& perm)

@@ -20,7 +20,7 @@
 
 namespace tosaic::layout {
 
-// A copy of a value in another order than the one in which the value is made.
+// A copy of a value in another order than the order in which the value is made.
 struct Transpose {
   ValueId value;
   DimOrder from, to;

@@ -33,8 +33,8 @@ Totals totals_of(const Problem& problem, const std::vector<bool>& can_be_transpo
   return totals;
 }
 
-// Turns the costs of tensors into weights that also decide ties. Let A be an upper bound of what all tensors
-// cost together:
+// Turns the costs of tensors into weights that also decide ties. Let A be an upper bound of the total cost of
+// all tensors:
 //
 //   the objective counts transposes    weight = bytes + min(A, 2^40) + 1: fewer transposes, then fewer bytes
 //   every other objective              weight = cost * 2^16 + 1: less cost, then fewer transposes; or just

@@ -3,7 +3,7 @@
 //
 //   a tree over the steps:        each node has the bytes that were added to all of its steps, and the
 //                                 maximum
-//        [0..3]                   over its steps of what was added to them or to nodes below
+//        [0..3]                   over its steps of the bytes that were added to them or to nodes below
 //     [0,1]   [2,3]
 #pragma once
 

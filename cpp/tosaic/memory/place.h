@@ -4,7 +4,7 @@
 //    ^   +--------+           that is chosen). Rectangles that overlap in time must not overlap in bytes.
 //    |   |   b    +----+      The arena is as high as the highest rectangle. No arrangement is lower than
 //    | +-+--+-----+ d  |      the sum of the live bytes at any step; the greatest sum is the lower bound.
-//    | | a  |  c  |    |      `bytes - lower_bound` bounds what is lost.
+//    | | a  |  c  |    |      `bytes - lower_bound` bounds the waste.
 //    +-+----+-----+----+--> steps
 //
 // Buffers that share memory on purpose name a target: they are views of it, results computed in its place, or

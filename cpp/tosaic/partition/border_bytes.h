@@ -48,7 +48,7 @@ struct BorderRules {
   std::uint64_t work = 20'000'000;  // about how many edges may be looked at
 };
 
-// `groups` have to be right (check.h), and so is what is returned.
+// `groups` have to be right (check.h). The returned groups are right, too.
 [[nodiscard]] Groups with_fewer_border_bytes(const Dag& dag, Groups groups,
                                              std::span<const BorderValue> values, const BorderRules& rules);
 

@@ -1,6 +1,6 @@
 // plan_calls: the layout plan of an imported graph, reported for the calls from which the graph was imported.
 //
-// Composite operators are expanded before planning, so that the plan is the one that `lower` finds.
+// Composite operators are expanded before planning, so that the plan equals the plan of `lower`.
 // Elementwise operators (quantize and dequantize among them) and grid_sample are not expanded. The plan of
 // the expanded graph is then reported for the imported graph: an order for each value that both graphs have,
 // and, for each call, the order in which it reads each value. A call that became several operators may read a

@@ -42,7 +42,7 @@ def share_states(plan: Plan, states: Iterable[tuple[str, str]]) -> None:
 
 
 def hold_stored_numbers(plan: Plan, written: Iterable[str]) -> None:
-    """Lets the range of what is stored in an input with 32 bits hold all numbers of the samples.
+    """Lets the range of a value that is stored in a 32-bit input hold all numbers of the samples.
 
     Parameters
     ----------

@@ -42,16 +42,16 @@ def require_room(members: Iterable[zipfile.ZipInfo], allowed: int) -> None:
 
 
 def require_claimed(file: IO[bytes], size: int, name: str, *, exact: bool = False) -> None:
-    """Checks the header of an array in numpy's format, for which numpy makes room; goes back to its begin.
+    """Checks the header of an array in numpy's format, for which numpy makes room; seeks back to the array.
 
     Parameters
     ----------
     file : binary file
-        At the begin of the array.
+        The file, at the first byte of the array.
     size : int
         How many bytes the file has.
     name : str
-        Of the file or member, for messages.
+        The name of the file or member, for messages.
     exact : bool
         The file is one that tosaic wrote: of version 1.0 of the format, with nothing after the elements.
 

@@ -120,7 +120,7 @@ def _state(
 
 @contextmanager
 def _named(first: int, last: int) -> Iterator[None]:
-    """Makes an InvalidGraph of what an executor raises, such as BrokenProcessPool. It names the samples."""
+    """Makes an InvalidGraph of an executor's error, such as BrokenProcessPool. It names the samples."""
     try:
         yield
     except (_core.Error, MemoryError):

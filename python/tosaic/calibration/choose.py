@@ -67,7 +67,7 @@ def chosen_qparams(
     held : mapping of Slot to QParams, optional
         Qparams that do not change: qparams of weights that an accuracy tool has put on their grids.
     bounds : mapping of int to (float, float), optional
-        By position of a group: its range, in the place of what its observer chooses. See
+        By position of a group: the range that replaces the choice of its observer. See
         `tosaic.calibration.relevant`.
 
     Notes

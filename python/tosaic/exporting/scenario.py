@@ -254,7 +254,7 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     MissingFileError, ReadError
         A file cannot be read.
     InvalidGraph
-        The file is damaged, or an array is not the one that was written.
+        The file is damaged, or an array has changed since it was written.
 
     Examples
     --------

@@ -230,7 +230,7 @@ class Products:
         return elements is not None and not elements.any()
 
     def _elements(self, factor: Node) -> torch.Tensor | None:
-        """Returns the elements of a tensor that reads no inputs, at quantiles of what is drawn."""
+        """Returns the elements of a tensor that reads no inputs, at quantiles of its random numbers."""
         behind = _behind(factor, self._made)
         quantiles = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
         env: dict[Node, Any] = {}

@@ -169,7 +169,7 @@ class Lowered(Preparable):
 
     @property
     def other_seconds(self) -> OtherSeconds:
-        """The time of what is not a pass."""
+        """The time of steps that are not passes."""
         return self._other_seconds
 
     @property

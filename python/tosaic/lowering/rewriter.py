@@ -33,9 +33,9 @@ class Rewriter:
     Raises
     ------
     InvalidGraph
-        Nodes are not visited in order, a replacement has another type or other qparams than what it replaces,
-        operands do not fit an operator, or the result of an operator over quantized values has no qparams.
-        The error names the node.
+        Nodes are not visited in order, a replacement has another type or other qparams than the replaced
+        value, operands do not fit an operator, or the result of an operator over quantized values has no
+        qparams. The error names the node.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """An independent check of a memory plan: the schedule runs on the planned places, with marks as contents.
 
 The check knows no lifetimes and none of the planner's decisions. Each write leaves the mark of its value in
-the bytes of its place, and each read has to find the mark of what it reads, byte for byte. So a buffer that
+the bytes of its place, and each read has to find the mark of its value, byte for byte. So a buffer that
 was overwritten too early is found by the step that reads it.
 """
 
@@ -55,7 +55,7 @@ def fault_of(
     alignment : int
         The alignment of values that are not views.
     owned : sequence of str
-        Memories whose contents the program must not change, but for new values of what is there.
+        Memories whose contents the program must not change, except for new values of the tensors there.
     """
     return _Run(schedule, places, scratch, sizes, alignment).fault(owned)
 

@@ -92,7 +92,7 @@ class MemoryPlan(Reportable):
         )
 
     def compare(self, other: MemoryPlan) -> MemoryComparison:
-        """Returns this plan next to another one of the same program, such as the one of a ``.pte`` file."""
+        """Returns this plan next to another one of the same program, such as the plan of a ``.pte`` file."""
         return MemoryComparison(self, other)
 
     def as_dict(self) -> dict[str, Any]:

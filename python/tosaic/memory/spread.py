@@ -84,7 +84,7 @@ _Numbered: TypeAlias = tuple[int, Movable]
 
 
 class _Memory:
-    """A memory of limited size, and what is in it."""
+    """A memory of limited size, and the values in it."""
 
     def __init__(self, size: int | None, alignment: int, held: Iterable[Movable], steps: int) -> None:
         self._size, self._alignment = size, alignment
@@ -94,9 +94,10 @@ class _Memory:
             self._add(each, 1)
 
     def take(self, offered: Sequence[_Numbered]) -> list[int]:
-        """Takes what fits, in this order; returns the numbers of what was taken.
+        """Takes the values that fit, in this order; returns the numbers of the taken values.
 
-        All for which no step needs too many bytes are placed together. Only if that fails, each half is.
+        All values for which no step needs too many bytes are placed together. If that fails, each half is
+        tried.
         """
         chosen = [each for each in offered if self._has_room(each[1])]
         if not chosen or self._fits():
@@ -108,7 +109,7 @@ class _Memory:
         return [] if middle == 0 else self.take(offered[:middle]) + self.take(offered[middle:])
 
     def _has_room(self, movable: Movable) -> bool:
-        """Adds what is offered, if no step then needs more bytes than there are."""
+        """Adds the movable, if no step then needs more bytes than there are."""
         self._add(movable, 1)
         needed = self._needed[movable.first : movable.last + 1]
         if self._size is not None and needed.max() > self._size:

@@ -44,10 +44,10 @@ class ProfileRun:
     outputs : float
         Outputs that no step could write in place are converted or copied.
     begin : float
-        Seconds since the begin of the first run.
+        Seconds since the start of the first run.
     events : numpy.ndarray
         int64 of shape [events, 3]: the position of a step in `Profile.steps`, and its begin and end in
-        nanoseconds since the begin of the run, in the order in which steps ended.
+        nanoseconds since the start of the run, in the order in which steps ended.
     """
 
     seconds: float

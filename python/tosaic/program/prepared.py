@@ -353,7 +353,7 @@ class Preparable(Runnable):
             Names of arenas: by the name of a buffer, else by its kind (``input``, ``output``, ``state``,
             ``activation``, ``scratch``), else by the group that makes it (``group0``, or ``host``). By
             default, states are in the arena ``states``, and everything else is in ``activations``. Views are
-            in the arena of what they show.
+            in the arena of the value that they show.
         memories : mapping, optional
             Memories of limited size, fastest first: ``{"sram": 262144, "dram": None}``, or with an alignment
             of their own, ``{"sram": (262144, 16), "dram": (None, 64)}``. What `arenas` leaves open goes into

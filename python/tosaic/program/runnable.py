@@ -182,7 +182,7 @@ class Runnable(Reportable):
         first: arrays with any strides (slices, transposes, negative strides, repeated elements), arrays of
         another byte order, and integers of another width whose values fit the declared dtype. Two cases are
         refused: channels-last strides where row-major is declared, and, from rank 3 on, strides of another
-        order than the one that was declared with ``orders``.
+        order than the declared order (``orders``).
 
         The arguments are read and written without the GIL: a thread that changes or frees their memory during
         the call races with it, as with torch's own operators.

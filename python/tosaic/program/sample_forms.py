@@ -135,7 +135,7 @@ def _in_form(array: _Array, port: Any) -> _Array:
 
 
 class FileBoundary:
-    """Matches inputs and outputs of a ``.tosa`` file with the ones of the reference program.
+    """Matches inputs and outputs of a ``.tosa`` file with the inputs and outputs of the reference program.
 
     Inputs are matched by name if every name of the file is known. If not, they are matched by position.
     Outputs are matched by position. Positions count either the user's inputs (outputs), or all inputs

@@ -198,7 +198,7 @@ class EngineCall:
     program
         The payload as something that runs: see `tosaic.devices.Engine`.
     title, machine : str
-        The names of the format and of what runs it, for messages.
+        The names of the format and of its runtime, for messages.
     inputs, outputs : sequence of TensorForm
     place : Place
     """

@@ -69,7 +69,7 @@ def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[in
 
 
 def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
-    """Writes the node by what `decompose` makes of it."""
+    """Writes the nodes that `decompose` makes of the node."""
     if node.op not in OP or node.regions or node.op == "opaque":
         return None
     graph = _core.run_pass("decompose", graph_of_node(node))

@@ -131,7 +131,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def _rank(form: Form, overload: str, stem: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns how well a row that fits a call is the one that is meant; the greatest is the best."""
+    """Ranks the rows that fit a call by how likely the call means the row; the greatest rank is the best."""
     parameters, rest = _parameters(form.emit)
     # A row may ignore a size, which the result has too, but not a number.
     beyond = arguments[len(parameters) :] if rest is not None and rest.name == "_" else []

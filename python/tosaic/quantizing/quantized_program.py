@@ -193,7 +193,7 @@ def _dtypes(graph: _core.Graph) -> list[str]:
 
 
 def _program(state: dict[str, Any]) -> Program:
-    """Makes a program of what its `__getstate__` returned."""
+    """Makes a program from the result of `__getstate__`."""
     program = Program.__new__(Program)
     program.__dict__.update(state)
     return program

@@ -1,4 +1,4 @@
-"""The report of what is quantized: operators that compute with floats, and values stored as integers."""
+"""A report on quantization: operators that compute with floats, and values stored as integers."""
 
 from __future__ import annotations
 

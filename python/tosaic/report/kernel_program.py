@@ -24,7 +24,7 @@ _STATUS = {
 
 
 def describe_kernel_program(program: KernelProgram) -> Report:
-    """Makes a report of what became of the nodes of the plan; refused nodes come first."""
+    """Makes a report that says what each node of the plan became; refused nodes come first."""
     counts = Counter(each.status for each in program.nodes)
     facts = [
         ("kernels of", program.claimant),

@@ -34,7 +34,7 @@ def describe_recipes(recipes: Sequence[Recipe]) -> Report:
 
 
 def describe_differences(here: Recipe, there: Recipe) -> Report:
-    """Makes a report of what differs between two recipes."""
+    """Makes a report of the differences between two recipes."""
     found = here.diff(there)
     rows = [(each.field, each.entry, _value(each.here), _value(each.there)) for each in found]
     columns = ("field", "entry", here.name, there.name)

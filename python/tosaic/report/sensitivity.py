@@ -1,4 +1,4 @@
-"""The report of a sensitivity analysis: layers by what they lose, and the curve of measured mixes."""
+"""The report of a sensitivity analysis: the loss of each layer, and the curve of measured mixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN_LAYERS = 12
 
 
 def describe_sensitivity(found: Sensitivity) -> Report:
-    """Makes a report of what each layer loses, and of the mixes."""
+    """Makes a report of the loss of each layer, and of the mixes."""
     first, last = found.curve[0], found.curve[-1]
     facts = [
         ("levels", " < ".join(found.levels)),

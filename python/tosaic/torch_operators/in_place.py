@@ -1,4 +1,4 @@
-"""In-place calls: each notes the new value of what it writes, and which tensors have a new shape."""
+"""In-place calls: each notes the new values of the tensors that it writes, and tensors with a new shape."""
 
 from __future__ import annotations
 

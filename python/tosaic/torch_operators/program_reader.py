@@ -78,7 +78,7 @@ class InputSpec(NamedTuple):
 
 
 class OutputSpec(NamedTuple):
-    """What an output of the graph is: its kind, as torch names it, and the name of what is written."""
+    """An output of the graph: its kind, as torch names it, and the name of the written state or input."""
 
     kind: str
     target: str = ""

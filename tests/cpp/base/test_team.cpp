@@ -222,7 +222,7 @@ TEST_CASE("a thread that slept is woken on another core, and may use all cores a
   }
 }
 
-TEST_CASE("the threads of a team may use no other cores than the one that made it", "[team]") {
+TEST_CASE("the threads of a team may use no other cores than the thread that made it", "[team]") {
   const cpu_set_t usable = usable_by_this_thread();
   const auto stays_inside = [](const cpu_set_t& wanted) {
     const cpu_set_t cores = usable_by_helper();

@@ -98,7 +98,7 @@ Numbers variance(const Site& s, std::size_t) {
   return count(s.operand(0)) == count(s.graph.result(s.node)) ? kNoNumber : Numbers::all();
 }
 
-// Both of what a reader wants and of what can reach it.
+// The numbers that a reader wants and that can reach it: `wanted`, clipped to `passing`.
 Numbers reaching(const Numbers& wanted, const Numbers& passing) {
   const auto within = [&](double x) { return std::clamp(x, passing.low, passing.high); };
   return {within(wanted.low), within(wanted.high)};

@@ -100,7 +100,7 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
-  // The qparams of a's integers. The qparams of a float are the ones that it was dequantized with, perhaps in
+  // The qparams of a's integers. A float has the qparams with which it was dequantized, perhaps in
   // front of nodes that move its elements or multiply them by a number: b has the same integers for these
   // floats.
   QParamsRef units_of_a(ValueId value) const {

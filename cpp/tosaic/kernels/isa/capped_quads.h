@@ -4,7 +4,7 @@
 // The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more
 // instructions. Pairs take four for as many products. The excess of B (kernels/excess.h) is multiplied first:
 // for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed to
-// columns of pairs. The sums of the excess are what the sums of the tiles begin with.
+// columns of pairs. The sums of the tiles begin with the sums of the excess.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"

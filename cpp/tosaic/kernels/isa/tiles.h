@@ -434,7 +434,7 @@ void multiply(const GemmBlock<T>& block) {
   constexpr Index panel = 2 * lanes;
   const Index whole_panels = block.cols / panel, panels = (block.cols + panel - 1) / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
-  // Each step of a tile fetches a part of what is to be fetched.
+  // Each step of a tile fetches a part of the memory to fetch.
   const Index steps = whole_steps<T>(block.depth) / Arithmetic<T>::kStep;
   const Index fetched_step =
       steps == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * steps);

@@ -70,7 +70,7 @@ Pattern over_root(const Pattern& y, const Pattern& power, const Pattern& root_at
 
 struct NormPatterns {
   Pattern plain, weighted;
-  // `row` is what is divided, and `power` its mean square or sum of squares.
+  // `row` is the value that is divided, and `power` its mean square or sum of squares.
   NormPatterns(const Pattern& row, const Pattern& power, const Pattern& root_at_once) {
     const Pattern sum = either({node(Op::kAdd, {power, bound_number(kEps)}), power});
     const Pattern weight = constant(kWeight);
@@ -243,7 +243,7 @@ class Fusion {
     return true;
   }
 
-  // The shape of what the reductions of the match reduce; null if it has none.
+  // The shape that the reductions of the match reduce; null if the match has none.
   [[nodiscard]] const Shape* reduced_shape() const {
     for (const NodeId id : found_.nodes) {
       const Node& node = graph_.node(id);

@@ -4,7 +4,7 @@
 //   grid (N, H', W', 2)  ->  positions (N, H', W', 2), for x and y at once
 //   per tap: row of the table -> index_select -> times its weight
 //
-// ir/integer_sampler.h defines the arithmetic. Every value is the one that the kernel of the operator has.
+// ir/integer_sampler.h defines the arithmetic. Every value equals the value in the kernel of the operator.
 
 #include <algorithm>
 #include <array>

@@ -11,7 +11,7 @@
 
 namespace tosaic::passes {
 
-// Adds a copy of the node, which has the name of `build`.
+// Adds a copy of the node. The copy gets its name from `build`.
 void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build);
 // Adds an operator over floats and, unless `reason` is empty, reports why.
 void add_over_floats(ValueMap& values, const Node& node, const std::string& reason);

@@ -54,9 +54,9 @@ IntegerRules integer_rules(const target::TargetSpec& target, const target::Integ
 
 namespace {
 
-// A walk over the graph knows the readers of a value that the target has no integers for only when it meets
-// them. If such a reader got numbers that had been rounded to one unit with larger ones, the walk begins
-// anew, with these numbers as floats.
+// The target has no integers for some readers of a value, and a walk over the graph finds these readers only
+// when it reaches them. If such a reader got numbers that had been rounded to one unit with larger numbers,
+// the walk begins again, with these numbers as floats.
 LoweredToInteger lowered(const Graph& graph, const IntegerRules& rules) {
   std::vector<bool> floats(graph.values().size(), false);
   while (true) {

@@ -24,8 +24,8 @@
 //
 // State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero
 // point and dtype with which the program reads it belong to its new value, too. So its initial value is
-// quantized here, and a run stores the integers. If the new value has a wider range, a clamp bounds what is
-// read. The caller does not see states, so the forms that the options ask for do not matter.
+// quantized here, and a run stores the integers. If the new value has a wider range, a clamp bounds the value
+// that is read. The caller does not see states, so the forms that the options ask for do not matter.
 //
 //   state %k: f32 initial=[..]      ->  state %k: i8 initial=[..]
 //   %q: i8 = quantize(%k)               %n: i8 = index_put(%k, ..)

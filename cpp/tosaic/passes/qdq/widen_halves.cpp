@@ -16,7 +16,7 @@
 // A node is *widened* if all its float operands of 16 bits are dequantized, constants or results of widened
 // nodes, one of them is not a constant, and only quantize nodes and widened nodes read its results. So is a
 // cast of f32 that only they read. Nodes with regions or effects and foreign operators are never widened.
-// Other nodes read a cast of what was widened. Casts that become casts of f32 to f32 are left out.
+// Other nodes read a cast of the widened value. Casts that become casts of f32 to f32 are left out.
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// plan: slot -> spec, with the rule that set it, and a history of what was replaced.
+// plan: slot -> spec, with the rule that set it, and a history of replaced specs.
 //
 // The slots of a plan have an order, which decides ties of sharing: nodes in the order of the graph; within a
 // node its edges in the order in which they were first set, then its output.

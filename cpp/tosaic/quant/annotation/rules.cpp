@@ -52,7 +52,7 @@ struct Work {
     if (!assignments.empty()) assign(plan, assignments, id);
   }
 
-  // The first slot of an assignment is what the rule is about; the others are other slots of that tensor.
+  // The rule is about the first slot of an assignment; the others are other slots of the same tensor.
   // Those leave the assignment if the rule is about them, too, or made them float.
   void settle_overlaps() {
     std::unordered_map<Slot, const QSpec*> asked;

@@ -4,7 +4,7 @@
 //   MovingRange         moving averages of the least and the greatest sample of each run
 //   Histogram           exact counts by value
 //   MaskRange           least and greatest sample among those that hide a score, and among the others
-//   ContractionMoments  exact second moments of what a contraction reads
+//   ContractionMoments  exact second moments of a contraction's input
 //   AxisAbsMax          the largest magnitude of each channel
 //   AxisSums            the exact sum of each channel
 //

@@ -114,7 +114,7 @@ void Histogram::Table::count(std::span<const float> block, float unit) {
   pending_ += block.size();
 }
 
-// Empties the table. Places ascend in what it returns, which is valid until the next call.
+// Empties the table and returns its counts in ascending places. They are valid until the next call.
 std::span<const Histogram::Bin> Histogram::Table::drain() {
   constexpr std::int32_t kGroup = 8;
   static_assert(kBinsPerSign % kGroup == 0 && kFirstZeroBin % kGroup == 0 && kZeroBins % kGroup == 0);

@@ -5,9 +5,9 @@
 //   %a = add(%s, %m)             not rounded: in 8 bits, a range of -1e9 leaves nothing to the scores
 //   %p = softmax(%a)
 //
-// A mask is what is computed from inputs only, by movement and arithmetic, and is added to something else
-// before a softmax reads it, or is the mask of an attention. A sum of masks, such as a bias and an input, is
-// a mask.
+// A mask is a value that is computed from inputs only, by movement and arithmetic. It is added to something
+// else before a softmax reads the sum, or it is the mask of an attention. A sum of masks, such as a bias and
+// an input, is a mask.
 //
 //   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no
 //                                NaN
@@ -126,7 +126,7 @@ bool Planner::is_part_of_mask(const Call& c) {
   return factor && std::abs(*factor) <= kLargestFactor && *factor > 0;
 }
 
-// 16 bits: from what hides to the details of a bias.
+// 16 bits: they hold the numbers that hide as well as the details of a bias.
 ObservedSpec Planner::mask_spec(const Precision& p) {
   ObservedSpec spec = in_16_bits(p);
   spec.observer = p.mask_observer;

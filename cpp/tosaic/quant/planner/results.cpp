@@ -113,7 +113,7 @@ void Planner::set_output(NodeIndex i, const Precision& p) {
   set(Slot::output(i), p.activation, rule);
 }
 
-// True if only an elementwise function reads the result: the error after it is what counts.
+// True if only an elementwise function reads the result: only the error after the function counts.
 bool Planner::reader_is_function(NodeIndex i) {
   const NodeIndex user = only_user(i);
   return user.valid() && call(user).function_of == i && call(user).nodes.size() == 1 &&

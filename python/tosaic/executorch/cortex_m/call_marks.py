@@ -1,8 +1,8 @@
 """Marks on the calls of an exported program, which ExecuTorch's passes carry along.
 
-A mark is an entry of ``node.meta["custom"]``, which torch and ExecuTorch copy to what a call becomes. It has
-the name of the call, and whether Cortex-M is to compute it. Next to it is the mark of ExecuTorch's
-quantizers, without which its passes leave quantize and dequantize calls where they are.
+A mark is an entry of ``node.meta["custom"]``, which torch and ExecuTorch copy to the nodes that a call
+becomes. It has the name of the call, and whether Cortex-M is to compute it. Next to it is the mark of
+ExecuTorch's quantizers, without which its passes leave quantize and dequantize calls where they are.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _is_pure(node: Node) -> bool:
 
 
 def _computed(nodes: Iterator[Node]) -> Iterator[tuple[Node, torch.Tensor]]:
-    """Yields quantize calls and their results. Calls that write get copies of what the module has."""
+    """Yields quantize calls and their results. Calls that write get copies of the module's tensors."""
     values: dict[Node, Any] = {}
     with torch.no_grad():
         for node in nodes:

@@ -125,7 +125,7 @@ class Borders:
     _seen: dict[str, dict[str, None]] = field(default_factory=lambda: {"input": {}, "output": {}})
 
     def of(self, side: str, node: Node) -> Wanted:
-        """Returns the order of a tensor at a border; None if it is the one that the program gives it."""
+        """Returns the order of a tensor at a border; None if the program already gives it that order."""
         declared = self.declared.inputs if side == "input" else self.declared.outputs
         names = self._names.of(side, node)
         self._seen[side].update(dict.fromkeys(str(each) for each in names[:1]))

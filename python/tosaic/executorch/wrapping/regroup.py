@@ -4,18 +4,18 @@
 
     tag A: a ─▶ b ─▶ c      b has to stay outside ─▶ {a} and {c}: A would have to run before b and after it
 
-What holds afterwards, in each graph:
+These statements hold afterwards, in each graph:
 
 - The delegates can run one after another, over all tags, and no group has more parts that are not connected
   than the tag had.
 - A delegate of an integer-only backend reads no float tensor and returns none. Nodes lose their tags for
   this.
-- A tuple and what is taken from it are in one group, or outside.
+- A tuple and the elements taken from it are in one group, or outside.
 - A group that changed and computes nothing is outside. It has only quantize and dequantize nodes and layout
   operators that move nothing.
 
-Each of these can break another one, so they are repeated until no node loses its tag. Groups are made of what
-is left of each tag by the solver in ``partition/``: as few as possible.
+The step for one statement can break another one, so all steps are repeated until no node loses its tag. The
+solver in ``partition/`` makes groups of the remaining nodes of each tag: as few as possible.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     inner.partition(program)     tags
     outside                      nodes that lose their tags: tosaic.executorch.wrapping.outside
-    regrouped                    groups of what is left: tosaic.executorch.wrapping.regroup
+    regrouped                    groups of the remaining nodes: tosaic.executorch.wrapping.regroup
     tags of the result           one for each group; constants follow the nodes that read them
 
 Operators of `host_ops` are kept whole until the program is partitioned. ExecuTorch asks for such operators

@@ -11,7 +11,7 @@ torch's loader trusts a file. These parts of it run code, when the program is lo
     trees of arguments and results                        modules that are imported, for enums, defaultdicts
 
 The copy has only the program, weights and constants. Pickled tensors are read by `tensor_pickles`, which
-executes no pickle, and written anew. All else is accepted by lists of what a program may have: a plain name,
+executes no pickle, and written anew. Lists say what else a program may have: a plain name,
 an arithmetic expression, an operator that is registered. A file with anything else needs the caller's trust.
 
 Entries of the copy are views of the mapped file, so that weights are not copied.

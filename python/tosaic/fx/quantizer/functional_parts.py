@@ -1,4 +1,4 @@
-"""Makes writes functional that quantize nodes would separate from those who read the memory.
+"""Makes writes functional if a quantize node would separate them from the readers of the memory.
 
 ::
 
@@ -8,9 +8,9 @@
     z = linear(y)                     after_relu_ = slice_scatter(y, relu_, 1, 0, 2)
                                       z = linear(after_relu_)
 
-torchao puts a quantize node after ``y``, and the second ``linear`` reads what it returns: a tensor of its
-own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
-buffers get their new values by ``copy_`` at the end of the graph.
+torchao puts a quantize node after ``y``, and the second ``linear`` reads the node's result: a tensor of its
+own, which ``relu_`` does not write. Without writes, each reader has an edge to the value that it reads.
+Inputs and buffers get their new values by ``copy_`` at the end of the graph.
 
 Memory that is not an input, and that calls write through one tensor only, keeps its writes. So does a buffer
 of which `tosaic.fx.quantizer.state_writes` can round all writes.

@@ -225,7 +225,7 @@ def _numbers(spec: Any) -> dict[str, Any]:
 
 
 def _group_size(made: Any) -> int | None:
-    """Returns the group size of what makes our observers of groups, or fake-quant modules around them."""
+    """Returns the group size of a constructor of our group observers, or of fake-quant modules with them."""
     partial = getattr(made, "p", None)
     if partial is None:
         return None

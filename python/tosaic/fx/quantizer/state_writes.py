@@ -191,7 +191,7 @@ class _Writes:
 
     @property
     def all_followed(self) -> set[Node]:
-        """The states whose reads can become reads of what calls store."""
+        """The states whose reads can become reads of the values that calls store."""
         return self._followed
 
     def followed(self, node: Node) -> Node | None:
@@ -288,7 +288,7 @@ def _make_functional(node: Node, state: Node, current: dict[Node, Node]) -> None
 
 
 def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) -> None:
-    """What is read from the state after the write is what was stored, with its scale."""
+    """A read of the state after the write returns the stored value, with its scale."""
     _read_current(node, current, states=True)
     node.update_arg(0, state)
     node.meta.setdefault("val", value_of(state))

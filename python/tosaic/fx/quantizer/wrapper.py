@@ -1,4 +1,4 @@
-"""A quantizer around another: it lets the inner one annotate, reads what that wrote, and applies rules to it.
+"""A quantizer around another: lets the inner one annotate, reads the annotations, and applies rules to them.
 
     inner.annotate(graph)      annotations -> plan
     rules                      plan -> plan, in order
