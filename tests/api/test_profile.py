@@ -57,7 +57,7 @@ def integers(case) -> tosaic.Lowered:
 
 
 def require_sums(profile: tosaic.Profile) -> None:
-    """Every run is the sum of its parts, and so is the profile by whatever its steps have in common."""
+    """Every run is the sum of its parts. The profile by any property of steps adds up to the same sum."""
     outermost = {i for i, step in enumerate(profile.steps) if step.parent is None}
     for run in profile.runs:
         assert run.seconds == pytest.approx(run.steps + run.outside, abs=1e-12)

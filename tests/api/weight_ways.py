@@ -10,8 +10,8 @@ a program has to be refused by name, or its result has to be right:
 | lowered, or run before | the result before the change |
 | only imported | the result before the change, or that of torch's exported program now, all weights alike |
 
-The allocator (`MALLOC_PERTURB_`) overwrites freed memory, and so does the script, which allocates the same
-sizes again; a result computed from freed memory is therefore not right. Prints one line for each network and
+The allocator (`MALLOC_PERTURB_`) overwrites freed memory, and the script allocates the same sizes again and
+overwrites them. A result computed from freed memory is therefore wrong. Prints one line for each network and
 way; the exit code is 1 if any result was neither refused nor right.
 """
 

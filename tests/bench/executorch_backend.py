@@ -57,7 +57,7 @@ class Row:
         Calls of the delegate's program.
     preprocess, arms_preprocess : float
     whole, arms_whole : float
-        Of `to_edge_transform_and_lower`.
+        The time of the whole `to_edge_transform_and_lower`.
     own, arms_own : float
         The part of the partitioner and of `preprocess`.
     steps : int

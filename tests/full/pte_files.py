@@ -146,7 +146,7 @@ class Measured:
     unequal : int
         Delegates whose id or payload is not what ExecuTorch's deserialiser shows.
     compared : str
-        With what: see `Flow.other`.
+        The other side of the comparison: see `Flow.other`.
     differing, ratio : int, float
         The number of elements that differ, and the ratio of signal to difference in dB. The ratio is
         `_EQUAL_DB` if no element differs.

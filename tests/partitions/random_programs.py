@@ -39,7 +39,7 @@ class RandomProgram:
     ----------
     seed : int
     kind : str
-        Of `KINDS`.
+        One of `KINDS`.
     program : Program
     args : tuple
         Arguments of a run.

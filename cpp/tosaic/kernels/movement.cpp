@@ -1,6 +1,6 @@
 // Data movement: operators that copy elements of their operands without changing them. Most of them are one
-// strided copy, or one per operand or result. pad in the modes reflect, replicate and circular has a loop of
-// its own, and so have tril and triu. Lookups by index are in index.cpp, arange and full in creation.cpp.
+// strided copy, or one per operand or result. tril, triu, and pad in the modes reflect, replicate and
+// circular have loops of their own. Lookups by index are in index.cpp, arange and full in creation.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -7,8 +7,8 @@
 //     elementwise, movement           one order for all operands and results
 //     permute                         the order that results if the axes are renamed and no element moves
 //     reduction                       the remaining axes stay in the operand's order
-//     reshape                         the axes that are joined are adjacent, and so are the axes into which
-//                                     one is split (order.h, reshaped)
+//     reshape                         axes that are joined have to be adjacent, and axes into which one axis
+//                                     is split are adjacent (order.h, reshaped)
 //   the needs of the target         which of these orders the target's operator accepts
 //                                   (target/layout_needs.h), e.g. channels last for a convolution
 #pragma once

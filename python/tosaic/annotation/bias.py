@@ -1,8 +1,8 @@
 """Scales of weights and biases with which the biases fit in 32 bits.
 
 A contraction adds its bias to its sums of products, so the bias has the unit of the sums: the product of the
-scales of data and weight. The scale of a channel whose weights are zero, or nearly zero, is tiny, and so is
-that of an operand that was zero in all samples. The integers of a bias in such a unit would leave int32::
+scales of data and weight. The scale is tiny for a channel whose weights are zero, or nearly zero, and for an
+operand that was zero in all samples. The integers of a bias in such a unit would leave int32::
 
     weights of a channel are 0, bias 3    scale of the weights 1.2e-7, data 1/255:  3 / 4.7e-10 = 6.4e9
                                           scale of the weights raised to 7.1e-7:   3 / 2.8e-9  = 2^30

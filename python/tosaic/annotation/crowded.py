@@ -60,7 +60,7 @@ def crowded_numbers(
     histogram : Histogram
     scale : float
     zero_point, qmin, qmax : int
-        With which the numbers are quantized.
+        The qparams with which the numbers are quantized.
     near : Histogram, optional
         A histogram of all numbers up to `LARGEST_NEAR` in magnitude, if there are larger numbers: next to
         these, the other histogram counts numbers as zero that may differ much from each other.

@@ -177,10 +177,10 @@ class Resolution(Reportable):
     conflicts : tuple of Conflict
     requantized : tuple of Requantized
     left_float : tuple of FloatTensor
-        Of `tosaic.Quantizer` and annotations: all float tensors that no slot quantizes. Of `tosaic.quantize`:
-        those among them that are computed with floats, or passed on as floats.
+        For `tosaic.Quantizer` and annotations: all float tensors that no slot quantizes. For
+        `tosaic.quantize`: only the float tensors that are computed with floats, or passed on as floats.
     not_rounded : tuple of FloatTensor
-        Of `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
+        For `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
         their own. Their readers round them, or they have the integers of an operand.
     mixed : tuple of MixedOperands
         Calls that read quantized tensors and float tensors.
@@ -189,7 +189,7 @@ class Resolution(Reportable):
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
     narrow : tuple of NarrowOperand
-        Of `tosaic.quantize`: operands of joins, and numbers next to far larger ones, that use fewer than 16
+        For `tosaic.quantize`: operands of joins, and numbers next to far larger ones, that use fewer than 16
         of the integers of a result.
     """
 

@@ -104,8 +104,8 @@ class Observed(Short):
     Attributes
     ----------
     dtype : str
-        Torch's name (``"int8"``) or that of graphs (``"i8"``), which becomes torch's. ``torch.int8`` becomes
-        its name, and so does a scheme of torch.
+        Torch's name (``"int8"``), or the name in graphs (``"i8"``), which becomes torch's name.
+        ``torch.int8`` becomes its name.
     qmin, qmax : int, optional
         The range of the integers. None: the range of the dtype.
     scheme : str, optional

@@ -20,7 +20,7 @@ class FileKind:
     Attributes
     ----------
     suffix : str
-        With its dot.
+        The suffix with its dot.
     has_symbols : bool
         Dimensions of a program in such a file may be symbolic: `bind` gives them sizes.
     """

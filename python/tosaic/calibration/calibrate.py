@@ -41,7 +41,7 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
         For each sample an array for each input of the graph that the caller passes. It is read as far as
         workers need it.
     executor : concurrent.futures.Executor, optional
-        Of no use for a graph with states, whose samples run one after the other.
+        Not used for a graph with states, whose samples run one after the other.
 
     Raises
     ------

@@ -160,7 +160,7 @@ class DeviceRecipe:
     config : str
         The name of a function of `tosaic.QConfig`: ``"int8"`` or ``"int16x8"``.
     every_operator : bool
-        Of the config.
+        The field `every_operator` of the config.
     rules : sequence of str or rule
         Rules of `tosaic.recipes` by name, or rules of `tosaic.quantize`.
     stages : sequence of str, pair of str, or Stage

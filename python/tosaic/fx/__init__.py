@@ -203,7 +203,7 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
     inner : torchao.quantization.pt2e.quantizer.Quantizer
         Any quantizer of the PT2E flow, also one that this function returned.
     rules : sequence of rules
-        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in
+        Rules of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in
         order.
     name : str, optional
         Who `inner` is, in reports. Default: its class.
@@ -235,7 +235,7 @@ def compose_quantizers(
     ----------
     quantizers : sequence of torchao.quantization.pt2e.quantizer.Quantizer
     conflict : {"first", "last", "error"}
-        Whose annotation a node gets that several quantizers annotate differently. ``error``:
+        The quantizer whose annotation a node gets if several quantizers annotate it differently. ``error``:
         `prepare_pt2e` raises an error that lists these nodes.
 
     Returns
@@ -268,8 +268,8 @@ def fold_norms(model: Any) -> Any:
     Parameters
     ----------
     model : torch.fx.GraphModule
-        Of ``torch.export.export(module, args).module()``. Its graph is changed, and the parameters of the
-        exported module are not.
+        The result of ``torch.export.export(module, args).module()``. Its graph is changed. The parameters of
+        the exported module are not changed.
 
     Returns
     -------

@@ -44,9 +44,9 @@ Objective: TypeAlias = Literal["bytes", "count"] | Callable[[Candidate], int]
 """What a layout plan minimises: transposed bytes, the number of transposes, or the costs of the caller.
 
 The caller's cost belongs to a value. The plan pays the cost once for each dim order in which the value is
-read but not produced, however many readers use that order. The cost cannot depend on the orders themselves. A
-plan for such costs is as exact as one for bytes, and so is its proof. Among plans of equal cost the one with
-the fewest transposes is chosen; for ``"count"``, the one with the fewest bytes.
+read but not produced, however many readers use that order. The cost cannot depend on the orders themselves.
+Plans for such costs, and their proofs, are as exact as for bytes. Among plans of equal cost, the plan with
+the fewest transposes is chosen; for ``"count"``, the plan with the fewest bytes.
 """
 
 

@@ -277,7 +277,7 @@ class Comparison(Reportable):
 
     @property
     def ok(self) -> bool:
-        """True if every output is right, and so is every node whose local error is known.
+        """True if every output is right, and every node whose local error is known.
 
         A node is right if its local error is within the bound of its operators. An output is near if its SQNR
         is at least `threshold_db`. A float output is also near if float rounding errors at all nodes from the

@@ -37,7 +37,7 @@ class StackedCall:
     count : int
         The number of entries.
     has_axis : bool
-        The stacks have one more axis in front, and so have the results.
+        The stacks and the results have one more axis in front.
     """
 
     def __init__(self, leaves: Sequence[Any], ports: Sequence[Port], count: int, *, has_axis: bool) -> None:

@@ -31,8 +31,8 @@ def input_count(
 
     The payload says it, if tosaic can read the payload. If not, the count follows from three facts. Outputs
     are the last arguments, and no instruction before the call writes them. ExecuTorch numbers values in the
-    order in which it meets them, so outputs are numbered after the inputs of the method, without gaps. A
-    view of a written value, which has the same bytes in another shape, is an input, and so is a state.
+    order in which it meets them, so outputs are numbered after the inputs of the method, without gaps. States
+    are inputs, and so are views of written values, which have the same bytes in another shape.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ class Ref:
         Position in DTYPES.
     shape : sequence of int
     held : object
-        For a constant, what the reader reads its elements from; None for other values.
+        For a constant, the object from which the reader reads its elements; None for other values.
     """
 
     __slots__ = ("dtype", "held", "id", "shape")

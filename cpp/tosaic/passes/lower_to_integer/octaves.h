@@ -1,6 +1,6 @@
-// octaves: knots at magnitudes that are as dense relative to the magnitude everywhere: each of the first
-// 2^(bits + 1) is one, and there are 2^bits in each octave above. Powers, logarithms and arc tangents are
-// lines between such knots, and so are poles.
+// octaves: knots whose distance grows with the magnitude. Each of the first 2^(bits + 1) magnitudes is a
+// knot, and each octave above has 2^bits knots. Powers, logarithms, arc tangents and poles are lines between
+// knots.
 //
 //   magnitude m = a * 2^shift + rest,  a in [2^bits, 2^(bits + 1)) or shift 0
 //   knot number   shift * 2^bits + a

@@ -45,8 +45,8 @@ struct AroundRule {
 };
 
 // Clears all nodes whose results are only read, directly or through other such nodes, by one operand of the
-// selected operators. A node that also feeds something else stays, and so do nodes of `until` and what is in
-// front of them, and the selected operators. The operand itself, the edge into the operator, stays, too.
+// selected operators. These stay: nodes that something else reads, too; nodes of `until` and the nodes in
+// front of them; the selected operators; and the operand itself, the edge into the operator.
 struct ExcludeFeedingRule {
   Selection where;
   PortKey operand;

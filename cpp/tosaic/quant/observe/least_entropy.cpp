@@ -6,10 +6,10 @@
 //   steps of two bins         |   5   |   6   |   2   |           spread evenly over the bins of a step
 //   quantized samples  q      | 5 | 5 | 6 | 6 | 2 | 2 |           samples beyond are in none
 //
-// The divergence is the sum of p log(p / q) over the bins, divided by the number of samples. Steps that are
-// too large for the shape of the histogram make it grow, and so do samples that are clipped: p has them where
-// q has not. How far they are beyond does not matter. The sum of q is the number of samples inside, not that
-// of all samples, so a range with few samples inside is never a good one.
+// The divergence is the sum of p log(p / q) over the bins, divided by the number of samples. The divergence
+// grows with steps that are too large for the shape of the histogram, and with clipped samples, which p
+// counts and q does not. The distance of a clipped sample from the range does not matter. The sum of q is the
+// number of samples inside of the range, so a range with few samples inside is never good.
 //
 // - Bins have different widths. A step spreads its samples in proportion to the widths of the bins in it that
 //   have samples. A bin belongs to the step to which the mean of its samples rounds.

@@ -172,9 +172,9 @@ struct Chosen {
 // The scale and zero point for a mask. Numbers that hide are below the range, and saturate at its end:
 //
 //   1024 + the largest visible magnitude   hides all scores up to 500, whatever number the caller hides with
-//   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: f32 loses
-//                                          the scores of a row that is hidden as a whole, and so do these
-//                                          numbers
+//   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: in a row
+//                                          that is hidden as a whole, f32 loses the scores, and these
+//                                          integers lose them, too
 //
 // Throws what require_range() throws.
 [[nodiscard]] Chosen mask_qparams(const MaskRange& range, const QRange& to);

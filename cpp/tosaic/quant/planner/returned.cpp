@@ -10,10 +10,10 @@
 //                                     beyond the numbers of activations, it has up to 32 bits, so that its
 //                                     other numbers are exact enough, too
 //
-// An input that an operator reads as floats stays float where it is returned, too, and so does one that is
-// moved or bounded by a call that is not selected. A call of torch that stores a value in a state or an input
-// is treated as an output. A value that is stored in an input has the dtype with which the program reads the
-// input, so a clamp before the store is rounded.
+// An input that is returned stays float if an operator reads it as floats, or if a call that is not selected
+// moves or bounds it. A call of torch that stores a value in a state or an input is treated as an output. A
+// value that is stored in an input has the dtype with which the program reads the input, so a clamp before
+// the store is rounded.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -171,8 +171,8 @@ double Planner::largest_constant(NodeIndex i) {
   return out;
 }
 
-// The program writes the result of call p into an input of the caller. If the result has large numbers, it
-// gets 32 bits, and so does the input, for all calls that read it.
+// The program writes the result of call p into an input of the caller. If the result has large numbers, the
+// result gets 32 bits, and all calls that read the input read it with 32 bits.
 void Planner::store_large(NodeIndex p, NodeIndex output) {
   const Precision* const wanted = precision(output);
   if (wanted == nullptr || node(output).kind != CallKind::kOutput || !accepts(output)) return;

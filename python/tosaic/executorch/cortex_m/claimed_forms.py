@@ -64,7 +64,7 @@ def with_slices(graph: Graph, operators: Any) -> None:
     Parameters
     ----------
     graph : Graph
-        Of an edge program, with marks. It is changed.
+        The graph of an edge program, with marks. The function changes it.
     operators : object
         The operators of ``aten`` in the dialect of the program.
     """
@@ -170,7 +170,7 @@ def without_factors(
     program : ExportedProgram
         Which gets constants.
     graph : Graph
-        Of the program. It is changed.
+        The graph of the program. The function changes it.
     factors : mapping of str to Factor
         By name of a call.
     product, dequantize : object

@@ -36,7 +36,7 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
     Parameters
     ----------
     graph : Graph
-        Of an edge program, with marks. It is changed.
+        The graph of an edge program, with marks. The function changes it.
     results : mapping of str to QParams
         The quantization that the plan gives to the result of a call, by the name of the call.
     operators : tuple

@@ -35,7 +35,7 @@ class PlannedCalls:
     program : torch.export.ExportedProgram
         With quantize and dequantize calls.
     plan : PartitionPlan
-        Of this program.
+        The plan of this program.
     claimant : str
         The name of the claimant that is a Cortex-M.
 

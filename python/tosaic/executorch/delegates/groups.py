@@ -3,8 +3,8 @@
 0. Calls that tosaic cannot import stay outside: control flow, delegates of others, symbolic shapes.
 1. The claimant judges the program as tosaic's graph (`tosaic.partition`). Each node of that graph has the
    calls that it was made of as its origins, so the groups of the plan become groups of calls.
-2. Calls that left no node there (folded constants, elements of tuples) follow their readers, and so do calls
-   that left nodes in several groups.
+2. Calls without a node there (folded constants, elements of tuples) and calls with nodes in several groups
+   follow their readers.
 3. `regrouped` makes groups that can run one after another, without floats at the borders of a claimant that
    has integers only.
 4. Each group is lowered on trial, as the program that its delegate will be. Calls that its errors name are

@@ -36,7 +36,7 @@ class DelegateSpec:
     runtime : str
         The id of the runtime that reads the payload.
     flags : tuple of str
-        Of the tool that compiles the payload.
+        Options of the tool that compiles the payload.
     """
 
     payload: Payload

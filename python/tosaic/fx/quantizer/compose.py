@@ -59,7 +59,7 @@ class NodeConflict:
     quantizers : tuple of str
         Who annotated it, in order.
     winner : str
-        Whose annotation the node has.
+        The quantizer whose annotation the node has.
     """
 
     node: str

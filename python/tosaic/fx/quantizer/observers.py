@@ -281,8 +281,8 @@ class _RangeMixin(_Joinable, _Biased):
 class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
     """Scale and zero point for which the least and the greatest finite sample just fit.
 
-    Parameters and buffers are as in torchao's `MinMaxObserver`, and so are the scales where all samples
-    are finite.
+    Parameters and buffers are as in torchao's `MinMaxObserver`. The scales are equal, too, if all samples are
+    finite.
 
     Attributes
     ----------
@@ -440,7 +440,7 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
     """Scale and zero point for moving averages of the least and the greatest finite sample of each tensor.
 
-    Parameters and buffers are as in torchao's `MovingAverageMinMaxObserver`, and so are the scales where
+    Parameters and buffers are as in torchao's `MovingAverageMinMaxObserver`. The scales are equal, too, if
     all samples are finite.
 
     Attributes
@@ -472,7 +472,7 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
 class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # type: ignore[misc]
     """Scales and zero points for which the finite samples of each channel just fit.
 
-    Parameters and buffers are as in torchao's `PerChannelMinMaxObserver`, and so are the scales where all
+    Parameters and buffers are as in torchao's `PerChannelMinMaxObserver`. The scales are equal, too, if all
     samples are finite.
 
     Attributes

@@ -216,7 +216,7 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obs
     Parameters
     ----------
     plan : Plan
-        With specs of all results. Those whose observer is not `ByUse` stay.
+        A plan with specs of all results. Specs whose observer is not `ByUse` stay.
     nodes : mapping of str to Node
     """
     groups: dict[Slot, list[Slot]] = {}

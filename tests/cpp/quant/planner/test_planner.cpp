@@ -163,8 +163,7 @@ TEST_CASE("operands that only a concatenation reads share the scale of its resul
   CHECK(found.joined.empty());
 }
 
-TEST_CASE("an operand that another call reads keeps its scale, and so does one of a known range",
-          "[planner]") {
+TEST_CASE("an operand keeps its scale if another call reads it, or if its range is known", "[planner]") {
   Case c;
   const ValueId x = c.input("x", {2, 4});
   const ValueId a = c.add(Op::kSin, {x}, "a"), b = c.add(Op::kCos, {x}, "b");
