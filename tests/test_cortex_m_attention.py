@@ -474,7 +474,7 @@ def test_permutations_of_many_axes_have_the_axes_that_they_need() -> None:
 
 @pytest.mark.parametrize("name", ["product", "quotient", "sdpa", "sdpa, causal", "grouped sdpa"])
 def test_neutron_takes_attention_whole(name: str) -> None:
-    """Its products of matrices take zero point 0: the recipe gives their operands symmetric scales."""
+    """Neutron's products of matrices take zero point 0: the recipe gives their operands symmetric scales."""
     samples = _samples()
     model = _made(WHOLE[name]).eval()
     result = tosaic.export_model(model, samples[0], recipe="neutron", samples=samples, verbose=0)

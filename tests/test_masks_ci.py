@@ -245,7 +245,7 @@ def test_an_input_mask_of_minus_infinity_and_numbers_is_named_with_what_it_loses
 ) -> None:
     """One integer stands for both, so that rows which minus infinity hides as a whole are wrong.
 
-    So are they after a view, where lowering has no form for minus infinity.
+    These rows are wrong after a view, too, where lowering has no form for minus infinity.
     """
     network, samples, _ = float_mask_and_samples(how)
     if how != "sdpa with a view":

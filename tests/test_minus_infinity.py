@@ -184,7 +184,7 @@ def prepared_by_torchao(
 
 @pytest.mark.parametrize(("arm", "how"), [(arm, how) for arm in REFUSING for how in REFUSING[arm]])
 def test_an_input_mask_that_integers_show_is_refused_by_torchao_too(arm: Any, how: str) -> None:
-    """Its other samples are 0, which minus infinity would become."""
+    """The other samples of the mask are 0, and minus infinity would become 0, too."""
     _, samples = selected(INF)
     torch.manual_seed(0)
     prepared = prepared_by_torchao(Scored(how).eval(), samples, tosaic.Quantizer(compatible_with=arm))

@@ -276,7 +276,7 @@ def test_numbers_that_are_bounded_behind_a_pole_are_one_table(name: str, reader:
 
 @pytest.mark.parametrize("name", ["rsqrt", "log"])
 def test_integers_of_16_bits_that_a_function_makes_nan_of_have_a_mask(name: str) -> None:
-    """They have no zero point: half of them are negative numbers, which do not occur."""
+    """Integers with a mask have no zero point: half of them are negative numbers, which do not occur."""
 
     def function(x: Tensor, z: Tensor) -> Any:
         y = torch.round(getattr(torch, name)(torch.sigmoid(x) + 0.25) * 4).clamp(-100, 100)

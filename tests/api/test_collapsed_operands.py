@@ -77,7 +77,7 @@ def named(notes: Any, node: str) -> list[str]:
 
 
 def test_a_check_of_a_quantized_program_runs_the_passes_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would lower the program a second time for the operands that collapse in their rescales."""
+    """Otherwise the check would lower the program again to find operands that collapse in their rescales."""
     calls: list[str] = []
     for name in ("lower", "problems", "try_to_lower"):
         run = getattr(tosaic._core, name)

@@ -32,7 +32,7 @@ class Network(nn.Module):
 
 
 class Moved(nn.Module):
-    """Its input is moved before it is quantized, and its output after it was dequantized."""
+    """The input is moved before it is quantized, and the output after it was dequantized."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Autocast(nn.Module):
 
 
 class Counter(nn.Module):
-    """Its state is a float of 16 bits, which each call reads and writes."""
+    """A state in 16-bit floats, which each call reads and writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -183,7 +183,7 @@ def test_a_computed_mask_that_is_added_keeps_the_order_of_the_others(case: str, 
 
 @pytest.mark.parametrize("compare", [torch.ne, torch.eq, torch.gt, torch.le])
 def test_a_far_number_differs_from_the_largest_integer_of_the_other_operand(compare: Any) -> None:
-    """It was bounded by one of its own fine units, which the common unit rounds away."""
+    """The far number was bounded one of its fine units above x, which the common unit rounds away."""
     module = made(lambda s, x, m: compare(x.masked_fill(m, 1e9), x))
     program = quantized("quantize", module, "int8")
     lowered = tosaic.lower(program, target=TARGETS["int8"])

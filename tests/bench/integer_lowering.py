@@ -52,7 +52,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Their time over ours."""
+        """The time of the other side over ours."""
         return self.theirs / self.ours
 
 

@@ -20,7 +20,7 @@ Inputs = list[list[int]]
 
 @dataclass(frozen=True)
 class Case:
-    """A graph module, what is supported, and the options of the partitioner."""
+    """A graph module, the operators that are supported, and the options of the partitioner."""
 
     module: fx.GraphModule
     support: OperatorSupportBase

@@ -4,7 +4,7 @@
 
 Payloads are TOSA files of int8 and of float programs, VGF files, and streams of Vela. Each lowered program
 runs with its payloads: TOSA files on tosaic's executor and on the TOSA reference model, VGF files on Vulkan.
-What Vela makes does not run here; it is compared with what ExecuTorch's own packing makes of the same file.
+Vela's result does not run here; it is compared with ExecuTorch's own packing of the same file.
 Exit code 1 if a result violates what `violations` states. Takes half an hour."""
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _run_vgf(out: Measured, manager: Any, files: Sequence[bytes], sample: Any, p
 
 
 def _not_as_packed(module: Any, file: bytes) -> bool:
-    """True if a payload is not what ExecuTorch's packing makes of the same file."""
+    """True if a payload differs from ExecuTorch's packing of the same file."""
     from executorch.backends.arm.arm_vela import vela_compile
 
     specs = {spec.key: spec.value.decode() for spec in module.compile_specs}

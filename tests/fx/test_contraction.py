@@ -64,7 +64,7 @@ def test_matmul_of_all_ranks_agrees(a: tuple[int, ...], b: tuple[int, ...]) -> N
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_convolution_without_channels_has_the_result_of_torch(rank: int, bias: bool) -> None:
-    """It has no channels, whatever the weights have, padded or not, for one image too."""
+    """The result has no channels, whatever the weights have, padded or not, for one image too."""
     conv = getattr(torch.nn.functional, f"conv{rank}d")
     weight, b = torch.zeros(2, 0, *[3] * rank), torch.zeros(2) if bias else None
     image = torch.zeros(0, *[4] * rank)

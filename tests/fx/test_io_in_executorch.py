@@ -189,7 +189,7 @@ def managed(**programs: Case) -> Any:
 
 
 def test_executorch_extracts_from_no_program_of_two_methods() -> None:
-    """It always takes the method ``forward``, and once for each method."""
+    """ExecuTorch's function takes the method ``forward`` once for each method of the program."""
     case = CASES["narrow range"]
     for name, cause in (("encode", KeyError), ("forward", ValueError)):
         manager = managed(**{name: CASES["one user"], "decode": case})

@@ -62,7 +62,7 @@ def delegates_in_file(file: bytes) -> list[tuple[str, bytes]]:
 
 
 def program_made(module: Any, target: str) -> bytes:
-    """Returns what `tosaic.lower` makes of the program of a delegate, with its dim orders."""
+    """Returns the program of a delegate, lowered by `tosaic.lower` with its dim orders."""
     program = module.original_module
     nodes = {node.name: node for node in program.graph.nodes}
     sides = {"inputs": program.graph_signature.user_inputs, "outputs": program.graph_signature.user_outputs}
@@ -95,5 +95,5 @@ def differing_from_reference_model(manager: Any, inputs: Sequence[Any], *, metho
 
 
 def differing_payloads(manager: Any, target: str) -> int:
-    """Returns the number of TOSA payloads that are not what `tosaic.lower` makes of the same program."""
+    """Returns the number of TOSA payloads that differ from `tosaic.lower`'s file of the same program."""
     return sum(bytes(each.processed_bytes) != program_made(each, target) for each in modules_of(manager))

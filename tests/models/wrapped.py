@@ -83,7 +83,7 @@ def lower(program: Any, partitioners: Sequence[Partitioner]) -> Any:
 
 @contextlib.contextmanager
 def files_for_vela() -> Iterator[dict[bytes, bytes]]:
-    """Collects the `.tosa` files that ExecuTorch's Ethos-U backend gives to Vela, by what Vela makes of them.
+    """Collects the `.tosa` files that ExecuTorch's Ethos-U backend gives to Vela, by Vela's result.
 
     Vela's result is the payload of the delegate, and only the device runs it.
     """

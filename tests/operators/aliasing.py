@@ -537,7 +537,7 @@ def _after_refusal(exported: Any, given: Any, expected: Any, error: Any) -> tupl
 
 
 def _of_file(exported: Any, given: Sequence[torch.Tensor], expected: Any) -> tuple[str, str]:
-    """Compares with what the reader of files makes of the program, without torch."""
+    """Compares with the graph that the reader of files makes of the program, without torch."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.pt2"
         try:

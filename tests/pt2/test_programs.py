@@ -33,7 +33,7 @@ def _seeded() -> None:
 
 
 def assert_same(path: Path) -> Any:
-    """Compares what our reader and torch make of a file; returns what ours makes."""
+    """Compares the graphs that our reader and torch make of a file; returns ours."""
     ours, theirs = read_pt2(path), fx.from_exported(load_exported(path))
     assert ours.graph.text() == theirs.graph.text()
     assert ours.signature == theirs.signature

@@ -369,7 +369,7 @@ def test_a_damaged_payload_is_named() -> None:
 
 
 def test_an_endless_loop_is_refused() -> None:
-    """It is followed for a while; each step takes the same time."""
+    """The reader follows the loop for a limited number of instructions."""
     file = _core.read_pte(make("portable").data)
     method, *others = file.methods
     method.values = [*method.values, False]

@@ -198,7 +198,7 @@ def test_a_union_has_the_calls_of_both_and_counts_a_program_once(tmp_path: Path)
         a | "portable.pte"
 
 
-# ---- what a build makes of the list ----
+# ---- a build from the list ----
 
 
 def test_executorchs_selector_selects_these_kernels_and_no_others(tmp_path: Path) -> None:

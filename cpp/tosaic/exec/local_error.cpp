@@ -385,7 +385,7 @@ std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::si
 }
 
 // Integers that no error changes are exact. Integers of 8 bits need no tolerance either: their variants show
-// what the errors make of them. Only wider integers with differing variants have a tolerance.
+// how the errors change them. Only wider integers with differing variants have a tolerance.
 void LocalReference::forget_equal(Estimate& estimate) {
   const std::span<const std::byte> base = estimate.base.owner.storage.bytes();
   bool equal = true;

@@ -105,7 +105,7 @@ class Observed(Short):
     ----------
     dtype : str
         Torch's name (``"int8"``), or the name in graphs (``"i8"``), which becomes torch's name.
-        ``torch.int8`` becomes its name.
+        ``torch.int8`` and torch's schemes become their names.
     qmin, qmax : int, optional
         The range of the integers. None: the range of the dtype.
     scheme : str, optional

@@ -1,4 +1,4 @@
-"""One scale for all that a state holds: what is read from it, and what is written to it.
+"""One scale for all values of a state: for reads and for writes.
 
 ::
 

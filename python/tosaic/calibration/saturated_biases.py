@@ -85,7 +85,7 @@ def _found(nodes: list[Any]) -> Iterator[SaturatedBias]:
 
 
 def _adding(nodes: list[Any], node: Any) -> list[Any]:
-    """Returns the nodes that add what a node makes of a bias."""
+    """Returns the nodes that add a bias, or the result of a conversion of it."""
     if node.op not in _CONVERSIONS:
         return [node]
     made = node.results[0].name

@@ -211,7 +211,7 @@ def half_inputs(inputs: Inputs) -> Inputs:
 def trained_program(
     model: Any, inputs: Inputs, config: Any, rules: Sequence[Any], train: Callable[[Any], object]
 ) -> tuple[torch.export.ExportedProgram, Any]:
-    """Returns what training with quantization in the graph makes of a module.
+    """Trains a module with quantization in the graph, and returns the quantized program and the module.
 
     Returns
     -------

@@ -214,9 +214,9 @@ class MethodWriter:
         )
 
     def _as_written(self, slot: Slot) -> Slot:
-        """Returns the base of a view that has the same extents in memory: a delegate reads the same bytes.
+        """Returns the base of a view if both have the same extents in memory: delegates read the same bytes.
 
-        `load_pte` takes what was written before as inputs of a delegate whose payload it does not read.
+        `load_pte` counts values that were written before as inputs, if it cannot read a delegate's payload.
         """
         base = self.base(slot)
         extents = [

@@ -157,7 +157,7 @@ def _sections(resolution: Resolution) -> list[Section]:
 
 
 def narrow_sections(resolution: Resolution) -> list[Section]:
-    """Returns the numbers that use few integers of a result, and what helps."""
+    """Returns the numbers that use few integers of a result, and remedies."""
     joins = [row for row in resolution.narrow if row.beside is None]
     rows = [
         (

@@ -127,10 +127,10 @@ class Call(Protocol):
         """Adds a constant whose elements were computed at import."""
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """Returns an operand as torch reads it with the others: one of rank 0 is cast to a narrower dtype."""
+        """Returns an operand in torch's dtype next to the others: rank 0 is cast to a narrower dtype."""
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """Returns the second operand of a product or quotient as torch reads it: an int with f16 is f32."""
+        """Returns the second operand of a product or quotient in torch's dtype: f32 for an int by f16."""
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
         """Returns the operands of one call, each as torch reads it in a call with the others."""

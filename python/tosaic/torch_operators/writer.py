@@ -156,7 +156,7 @@ class CallWriter(ABC):
         return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """Returns the second operand of a product or quotient as torch reads it: an int with f16 is f32."""
+        """Returns the second operand of a product or quotient in torch's dtype: f32 for an int by f16."""
         if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
             return ref
         if CATEGORY[ref.dtype] == 1 and beside.dtype in NARROW_FLOATS:

@@ -47,7 +47,7 @@ class ByFunction(nn.Module):
 
 
 class Residual(nn.Module):
-    """Adds what a module makes of a branch of pictures."""
+    """Adds the result of a module on a branch of pictures."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

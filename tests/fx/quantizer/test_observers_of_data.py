@@ -1,4 +1,4 @@
-"""What `tosaic.Quantizer` makes of observers that are data: torchao's graphs have the scales of the core."""
+"""Observers as data in `tosaic.Quantizer`: torchao's graphs have the scales of the core."""
 
 from __future__ import annotations
 

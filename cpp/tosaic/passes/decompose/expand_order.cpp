@@ -19,8 +19,8 @@ namespace {
 // MiB.
 constexpr std::int64_t kMostCompared = std::int64_t{1} << 15;
 
-// Positions that are found one after the other, and elements that are looked at for all of them. A step takes
-// about nine operators.
+// The most positions that are found one after the other, and the most elements that all these steps read
+// together. A step takes about nine operators.
 constexpr std::int64_t kMostSteps = 32, kMostLookedAt = std::int64_t{1} << 21;
 
 // Positions 0 .. extent - 1 along the axis of a tensor of `rank` axes.

@@ -253,9 +253,9 @@ bool Planner::is_linear(const Call& c) {
       c.nodes, [](const Node* each) { return rearranges(*each) || kLinear.contains(each->op); });
 }
 
-// Rounds the integers from which a value is computed, where they become floats. Movement and sums get
-// scale 1, so that all integers of 16 bits are exact. With that range, products and functions would have few
-// bits for small numbers: the integers that they read get the range of the samples.
+// A value is computed from integers. Rounds these integers at the place where they become floats. For
+// movement and sums they get scale 1, so that all integers of 16 bits are exact. Products and functions would
+// have few bits for small numbers with scale 1: the integers that they read get the range of the samples.
 void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   if (!accepts(i) || call(i).behaviour == Behaviour::kFloatOnly || call(i).within) return;
   const auto is_count = [this](NodeIndex each) {

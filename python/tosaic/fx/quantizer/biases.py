@@ -168,7 +168,7 @@ def _tensor(model: GraphModule, node: Any) -> Any:
 
 
 def _constant(model: GraphModule, node: Any, calls: int = _CALLS) -> _Constant | None:
-    """Returns what computes a parameter, a buffer, or what a few calls make of them; None for other nodes."""
+    """Returns a function that computes a parameter, a buffer or a result of few calls on them, else None."""
     tensor = _tensor(model, node)
     if tensor is not None:
         return lambda: tensor
