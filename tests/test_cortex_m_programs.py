@@ -32,7 +32,7 @@ Claimants = list[Any]
 
 
 class Twice(nn.Module):
-    """Two convolutions, of which the first has a ReLU."""
+    """Two convolutions. The first has a ReLU."""
 
     def __init__(self) -> None:
         super().__init__()

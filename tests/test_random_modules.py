@@ -1,6 +1,6 @@
 """Random torch modules, from export to the reference model: no wrong number and no internal error.
 
-tests/full/random_modules.py checks thousands of seeds, of which these are the first.
+tests/full/random_modules.py checks thousands of seeds. The first of them are tested here.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Gated(nn.Module):
 
 
 class Counting(nn.Module):
-    """Counters of several types, of which one wraps around."""
+    """Counters of several types. One of them wraps around."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class Framed(nn.Module):
 
 
 class Streamed(nn.Module):
-    """A window of the newest samples, of which a state has the older ones."""
+    """A window of the newest samples. A state has the older samples of the window."""
 
     shape = (1, 4, 2)
 

@@ -52,7 +52,7 @@ def accuracy(
     door: str,
     config: Any = None,
 ) -> Accuracy:
-    """Quantizes on the samples and measures on the tests, of which the worst counts."""
+    """Quantizes on the samples and measures on the tests. The worst test counts."""
     config = config or tosaic.QConfig.int8()
     program = quantized(model, samples, door, config)
     wide = config.precisions()[0].activation.dtype == "int16"

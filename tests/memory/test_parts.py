@@ -131,7 +131,7 @@ class Overwritten(nn.Module):
 
 
 class Fused(nn.Module):
-    """Chains that one kernel computes, of which the last result is a part."""
+    """Chains that one kernel computes. The last result of a chain is a part of a concatenation."""
 
     def __init__(self) -> None:
         super().__init__()

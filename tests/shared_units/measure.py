@@ -4,12 +4,12 @@
     the lowered program        the quantized program
     the quantized program      the reference: quantized with the nearest number of the same effect
 
-The number of the reference is the one of least magnitude from which on the float network computes the same,
-up to -60 dB, on all inputs of calibration and measurement. If there is none below a quarter of the number, a
-reader notices the number itself: 8 bits cannot hold both, and only the lowered program is compared with the
-quantized one, or refused by node. A ratio is taken over all outputs for two inputs that calibration has not
-seen, and counts up to 50 dB. Outputs beyond the outputs of calibration saturate in every quantized program,
-so all programs are compared as if they saturated there.
+The number of the reference has the least magnitude such that, with it or any larger one, the float network
+computes the same, up to -60 dB, on all inputs of calibration and measurement. If there is none below a
+quarter of the number, a reader notices the number itself: 8 bits cannot hold both, and only the lowered
+program is compared with the quantized one, or refused by node. A ratio is taken over all outputs for two
+inputs that calibration has not seen, and counts up to 50 dB. Outputs beyond the outputs of calibration
+saturate in every quantized program, so all programs are compared as if they saturated there.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _lowered(quantized: Any, program: Program, exact: Exact) -> dict[str, Any]:
 
 
 def _nearer(program: Program, seen: Arrays, floats: Arrays) -> float | None:
-    """The number of least magnitude, up to a quarter, from which on the floats are the same."""
+    """The number of least magnitude, up to a quarter, from which on all numbers give the same floats."""
     if program.magnitude <= _ORDINARY:
         return program.number
     sign, found = np.sign(program.number), None

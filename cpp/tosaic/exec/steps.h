@@ -49,7 +49,7 @@ struct Step {
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: offset of each region's arena
   Fusion fusion;
-  // If not null, this step computes a group of steps, of which it is the last one, if the run fuses.
+  // If not null, this step is the last step of a group, and computes the whole group if the run fuses.
   std::shared_ptr<const RowGroup> group = {};
   bool is_fused = false;         // another step computes this one, too, if the run fuses
   std::optional<DType> factors;  // Kernel::factors

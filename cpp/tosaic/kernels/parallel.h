@@ -52,7 +52,7 @@ struct Loop {
   if (team == nullptr || team->size() == 1) return 1;
   const std::int64_t steps = (loop.count + loop.step - 1) / loop.step, threads = team->size();
   const double cost = static_cast<double>(loop.count) * loop.unit_cost;
-  // At most `most` parts, of which each costs at least `least`.
+  // At most `most` parts; each part costs at least `least`.
   const auto parts = [&](std::int64_t most, double least) {
     if (team->shares_all() || cost / least >= static_cast<double>(most)) return most;
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(cost / least));

@@ -45,7 +45,7 @@ bool is_list(const Node& node, std::size_t operand) {
   return operand == 1 && (node.op == Op::kTosaTable || node.op == Op::kIndexSelect);
 }
 
-// True if operands may be broadcast, and for foreign operators, of which this is not known.
+// True if operands may be broadcast. Also true for foreign operators, since it is not known whether they are.
 bool may_broadcast(const Node& node) {
   return info(node.op).has(kElementwise) || node.op == Op::kExpand || node.op == Op::kOpaque;
 }

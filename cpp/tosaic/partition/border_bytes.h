@@ -7,11 +7,11 @@
 // The number of groups says nothing about such nodes, and often many groupings have the fewest groups. Here
 // the number stays as it is, or falls.
 //
-// Two groups are looked at, of which the second one reads the first. Which of their nodes are in which group
-// is a minimum cut: a value costs its bytes for each group that reads it and does not make it; a node may not
-// be in the second group if a node of the first one reads it; and paths through other nodes of the program
-// hold their ends in their groups. So the result is the best one for these two groups, where groups need not
-// be connected. If they have to be and a side of the cut is not, its smaller pieces go to the other side; if
+// For two groups, the second of which reads the first, a minimum cut decides which of their nodes are in
+// which group: a value costs its bytes for each group that reads it and does not make it; a node may not be
+// in the second group if a node of the first one reads it; and paths through other nodes of the program hold
+// their ends in their groups. So the result is the best one for these two groups, where groups need not be
+// connected. If they have to be and a side of the cut is not, its smaller pieces go to the other side; if
 // that is no gain, the best move of one node with the nodes after or before it is taken. This is repeated
 // with all pairs of groups until no pair gains.
 #pragma once

@@ -129,7 +129,7 @@ def _check_flag(name: str, value: object) -> None:
 class QConfig:
     """Which calls are quantized, and how.
 
-    A configuration is a list of selections, of which the last one that selects a call decides. Each method
+    A configuration is a list of selections. The last selection that selects a call decides. Each method
     returns a new configuration.
 
     Attributes

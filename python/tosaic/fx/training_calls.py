@@ -8,9 +8,9 @@
     noise = div_(bernoulli_(empty([8, 1, 1]), 0.7), 0.7)
     mul(x, noise)                                        x
 
-The first three have an argument that says so. The last is a stochastic depth, of which an evaluation has no
-trace: a product with a tensor that one call draws, and whose elements are 0 or one other number. A choice
-between a tensor and 0 by a mask that one call draws is such a product, too::
+The first three have an argument that says so. The last is a stochastic depth, which leaves no trace in an
+evaluation: a product with a tensor that one call draws, and whose elements are 0 or one other number. A
+choice between a tensor and 0 by a mask that one call draws is such a product, too::
 
     where(lt(rand([8, 1]), 0.3), 0, x)       masked_fill(x, mask, 0)       index_put_(x, [mask], 0)
 """
@@ -154,7 +154,7 @@ class _Noise:
 
 
 class Products:
-    """The products with noise in a graph, of which evaluation computes one operand.
+    """The products with noise in a graph. Evaluation computes only one operand of such a product.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class PlanOptions:
 
 
 def options_of(**options: object) -> PlanOptions:
-    """Returns options, of which the mapping of arenas is checked here.
+    """Returns options. The mapping of arenas is checked here.
 
     Raises
     ------

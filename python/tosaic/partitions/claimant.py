@@ -126,7 +126,7 @@ class Claimant:
         of Cortex-M and Neutron are lowered to it, too, so that they compute the integers of CMSIS-NN, as on
         a Cortex-M. Nothing was run on a Neutron. Empty for the host.
     semantics : {"tosa", "cmsis-nn"}
-        The integer forms of operators, of which `rounding`, `average_pool` and `softmax` are three.
+        The integer forms of operators; `rounding`, `average_pool` and `softmax` are three of them.
     rounding : {"single_round", "inexact_round", "double_round"}
         How the claimant's rescales round.
     average_pool : {"multiply", "divide"}

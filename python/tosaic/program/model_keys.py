@@ -155,7 +155,7 @@ class NodeIndex:
         return nodes, found
 
     def found(self, key: Any) -> list[_core.Node]:
-        """Returns the nodes that a key selects, of which there may be none.
+        """Returns the nodes that a key selects, maybe none.
 
         Raises
         ------

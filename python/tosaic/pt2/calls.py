@@ -140,7 +140,7 @@ class ArchiveReader(NodeReader):
         )
 
     def read_described(self, node: Any, row: OperatorRow, operator: ForeignOp) -> Any:
-        """Reads a call of an operator that the user described, of which torch need not have a schema."""
+        """Reads a call of an operator that the user described. Torch may have no schema of it."""
         if row.names:
             return super().read_described(node, row, operator)
         args = [self.resolved(arg) for arg in node.args]

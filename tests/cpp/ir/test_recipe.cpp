@@ -88,7 +88,7 @@ Storage view_of(const std::shared_ptr<std::vector<std::int32_t>>& values,
           [changed] { return *changed ? std::string("its version is another") : std::string(); }};
 }
 
-TEST_CASE("a chain of moves of a copy, of which a part was computed first, has the elements of the copy",
+TEST_CASE("a chain of moves of a copy has the copy's elements, also if a part of it was computed first",
           "[ir][recipe]") {
   const Shape shape{48, 64};
   const Storage copy = deferred_copy(numbers(48 * 64));

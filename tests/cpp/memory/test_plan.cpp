@@ -126,7 +126,7 @@ TEST_CASE("hidden results have memory behind the arena", "[memory]") {
   for (const ValueId value : {shown, kept}) CHECK(plan.values[value.index()].offset < 128);
 }
 
-TEST_CASE("a hidden result in whose memory another one is computed is in the arena", "[memory]") {
+TEST_CASE("a hidden result is in the arena if another result is computed in its memory", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({4, 4}));
   const ValueId hidden = b.add(Op::kRelu, {x}, "hidden");

@@ -72,7 +72,7 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph, const FxNodes& fx);
-  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true. A node
+  // The nodes without nodes that only carry values of other FX nodes: `is_carrier` is true for these. A node
   // whose result has this name is not dropped.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
                                             bool (*is_carrier)(Op), std::string_view name = {});

@@ -161,9 +161,9 @@ struct Run {
 };
 
 // Two elements of a column of B, in rows 2 * i and 2 * i + 1 of a band, are a pair. Capping reduces one of
-// them. A term says by how much: the first two `factors` are what was taken off the two elements, of which
-// one is 0, and the other two repeat them. The kernel copies the pairs of kRows rows of A next to
-// each other, and multiplies a term by the pairs of all these rows at once.
+// them. A term says by how much: the first two `factors` are the amounts taken off the two elements; one
+// amount is 0. The other two factors repeat them. The kernel copies the pairs of kRows rows of A next to each
+// other, and multiplies a term by the pairs of all these rows at once.
 struct ExcessTerm {
   static constexpr std::int64_t kRows = 32;
   static constexpr std::int64_t kPairBytes = 2 * kRows;

@@ -248,7 +248,8 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 #endif
 
 // Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from
-// row kFirst on. If kFetch, each step fetches what it is to fetch. Returns where B goes on.
+// row kFirst on. If kFetch, each step also fetches its part of the memory to fetch. Returns the next element
+// of B.
 template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
 [[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[kSums][W],
                                                             const Factor<T>* first, Index stride,

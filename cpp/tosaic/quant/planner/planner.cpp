@@ -173,7 +173,7 @@ bool Planner::passes_through(NodeIndex i) {
       round_cast(base, i, *p);
     return true;
   }
-  // The best of a topk, of which the call has another scale than its operand.
+  // The best elements of a topk whose results have another scale than its operand.
   if (is_result_of_tuple(i) && call(base).sorts && call(base).rounding != Rounding::kTransparent)
     return false;
   c.rounding = Rounding::kTransparent;

@@ -182,7 +182,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class _Shared:
-    """A dequantize node and layout operators, of which something else reads some."""
+    """A dequantize node and layout operators, some of which have other readers, too."""
 
     chain: list[Node]
     reader: Node

@@ -131,7 +131,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
 
 
 def declared(*documents: Any) -> Archive:
-    """Returns what programs declare, of which `documents` are the JSON."""
+    """Returns the declarations of programs, read from their JSON `documents`."""
     return Archive(
         tuple(sorted({target for document in documents for target in _strings(document, "target")})),
         tuple(sorted({name for document in documents for name in _classes(document)})),

@@ -24,9 +24,9 @@ class Conversions:
     Attributes
     ----------
     made : dict of Node to (Node, order, order)
-        By conversion: what it converts, the order of that, and its own.
+        By conversion: the node that it converts, the order of that node, and the order of the conversion.
     replaced : list of Node
-        Dequantize calls, of whose integers there is another one.
+        Dequantize calls that were replaced, because another call dequantizes the same integers.
     """
 
     def __init__(self, program: ProgramCopy) -> None:

@@ -129,7 +129,7 @@ class ReadRange:
     decays: bool = False
 
     def end(self, greatest: float) -> float:
-        """Returns where the range of numbers ends, of which the greatest one is given."""
+        """Returns where a range ends, if its greatest number is `greatest`."""
         return self.least + min(greatest, 0.0) if self.decays else self.least
 
 

@@ -44,7 +44,7 @@ def _extremum(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("any", "all")
 def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """All are true if none is false. The kernel gets truth values of u8, of which torch's result is u8."""
+    """All are true if none is false. The kernel reads truth values. For u8, torch's result is u8."""
     a, (x,) = node.attrs, operands
     if a["dtype"] is not None:
         return None
