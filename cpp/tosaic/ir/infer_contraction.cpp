@@ -103,7 +103,7 @@ Shape repeated_heads(const Call& call, std::size_t i) {
   const Shape& query = call.operand(0).shape;
   const std::int64_t heads = query[query.size() - 3];
   if (shape[axis] < 1 || heads % shape[axis] != 0)
-    call.fail("heads of " + call.operand_text(i) + " do not divide those of the query",
+    call.fail("heads of " + call.operand_text(i) + " do not divide the heads of the query",
               "a divisor of " + std::to_string(heads), std::to_string(shape[axis]));
   shape[axis] = heads;
   return shape;

@@ -89,7 +89,7 @@ def pack_vela(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
         raise _core.make_error(
             _core.InvalidGraph,
             where=_WHERE,
-            what="Vela's arrays are not those of a compiled program",
+            what="Vela's arrays are not the arrays of a compiled program",
             expected="commands, weights, scratch, inputs and outputs",
             got=f"{type(error).__name__}: {error}",
         ) from error

@@ -106,7 +106,7 @@ def refuse_models(models: Any, who: str, on: str) -> None:
             what=f"{who} takes no models of operators",
             expected="models=None",
             got=f"models, with on={on!r}",
-            hint="on='tosaic' takes models, and its integers equal those of the reference model",
+            hint="on='tosaic' takes models, and its integers equal the reference model's",
         )
 
 

@@ -158,8 +158,7 @@ class Inserter {
     if (own != nullptr && value.constant && own->dtype == value.type.dtype && own->shape == value.type.shape)
       return;
     throw InternalError(
-        {.where = "quantize",
-         .what = "the elements of '" + value.name + "' are not those of a constant of its type"});
+        {.where = "quantize", .what = "the elements of '" + value.name + "' are not a constant of its type"});
   }
 
   [[nodiscard]] bool is_read_as_float(ValueId old) const {
