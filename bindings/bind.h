@@ -56,10 +56,10 @@ void bind_pt2(py::module_& m);
 // The attributes as {field: value}, with dtypes and enums by name, and dims as tuples.
 [[nodiscard]] py::dict attrs_to_dict(const Attrs& attrs);
 
-// A tosaic.QParams; None for null.
+// A tosaic.ports.QParams; None for null.
 [[nodiscard]] py::object qparams_to_python(const QParamsRef& qparams);
-// From a tosaic.QParams or a dict of its fields. Returns null for None. Throws InvalidGraph for anything
-// else.
+// From a tosaic.ports.QParams or a dict of its fields. Returns null for None. Throws InvalidGraph for
+// anything else.
 [[nodiscard]] QParamsRef qparams_from(py::handle object);
 
 // The Python string of a literal. It is made once for each literal and never freed, like the literal.

@@ -44,10 +44,11 @@ QParamsRef qparams_from(py::handle object) {
         out->groups = Groups{groups->first, groups->second};
     return out;
   } catch (const std::exception&) {  // an attribute or key is missing, or has another type
-    throw InvalidGraph({.where = "qparams",
-                        .what = "these are no qparams",
-                        .expected = "a tosaic.QParams, such as value.qparams, a dict of its fields, or None",
-                        .got = py::repr(object).cast<std::string>()});
+    throw InvalidGraph(
+        {.where = "qparams",
+         .what = "these are no qparams",
+         .expected = "a tosaic.ports.QParams, such as value.qparams, a dict of its fields, or None",
+         .got = py::repr(object).cast<std::string>()});
   }
 }
 
@@ -121,7 +122,7 @@ std::string node_repr(const NodeView& view) {
 std::string graph_repr(const Graph& graph) {
   std::size_t constants = 0;
   for (const Value& value : graph.values()) constants += value.kind == ValueKind::kConstant ? 1 : 0;
-  return "<tosaic.Graph '" + graph.name + "' @" + std::string(to_string(graph.stage)) + ": " +
+  return "<tosaic.program.Graph '" + graph.name + "' @" + std::string(to_string(graph.stage)) + ": " +
          std::to_string(graph.inputs().size()) + " inputs, " + std::to_string(graph.nodes().size()) +
          " nodes, " + std::to_string(constants) + " constants, " + std::to_string(graph.outputs().size()) +
          " outputs>";

@@ -79,7 +79,7 @@ py::list to_list(const std::vector<passes::PortQuantization>& ports) {
   return out;
 }
 
-// Entries by index: False (unchanged), True (extracted) or a tosaic.QParams.
+// Entries by index: False (unchanged), True (extracted) or a tosaic.ports.QParams.
 std::vector<passes::PortRequest> requests_of(const py::iterable& ports) {
   std::vector<passes::PortRequest> out;
   for (const py::handle each : ports) {
@@ -175,7 +175,7 @@ passes::Pass::Function function_of(const std::string& name, const py::object& ca
         if (!py::isinstance<Graph>(result))
           throw InvalidGraph({.where = "pipeline",
                               .what = "pass '" + name + "' failed: it does not return a graph",
-                              .expected = "a tosaic.Graph, or None if it changes nothing",
+                              .expected = "a tosaic.program.Graph, or None if it changes nothing",
                               .got = py::str(py::type::of(result).attr("__name__"))});
         const auto made = result.cast<SharedGraph>();
         return made == given ? std::nullopt : std::optional(*made);

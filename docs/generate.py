@@ -35,35 +35,35 @@ def operators_page() -> str:
 
 # ---- docs/reference/api.md ----
 
-API_MODULES = (
-    "tosaic",
-    "tosaic.calibration.accuracy",
-    "tosaic.annotation",
-    "tosaic.fx",
-    "tosaic.lowering.layout",
-    "tosaic.lowering.reference_model",
-    "tosaic.testing",
-    "tosaic.base.target",
-    "tosaic.devices",
-    "tosaic.cli.demo",
-    "tosaic.executorch",
-)
+AREAS = sorted(path.parent.name for path in (ROOT / "python" / "tosaic").glob("*/__init__.pyi"))
+API_MODULES = ("tosaic", *(f"tosaic.{area}" for area in AREAS), "tosaic.cli.demo")
 _INTRODUCTION = """# API
 
 Generated from the docstrings by `docs/generate.py`. An option of a wrong type or value is refused with
 `tosaic.InvalidGraph`; every error of tosaic is a `tosaic.Error`.
+
+`tosaic` has the calls that most programs need, their results and the errors. Each area has what only its
+users need. `import tosaic` is enough to write `tosaic.partitions.PartitionPlan`.
 """
 
 
 def api_page() -> str:
     """Returns all that the public modules list, with its docstrings."""
+    modules = [importlib.import_module(name) for name in API_MODULES]
     lines = [_INTRODUCTION]
-    for name in API_MODULES:
-        module = importlib.import_module(name)
-        lines += [f"## {name}", "", _paragraphs(inspect.getdoc(module) or "").partition("\n\n")[0], ""]
+    for module in modules:
+        anchor = module.__name__.replace(".", "")
+        lines.append(f"- [{module.__name__}](#{anchor}): {_summary(module)}")
+    lines.append("")
+    for module in modules:
+        lines += [f"## {module.__name__}", "", _summary(module), ""]
         for public in module.__all__:
             lines += _entry(module, public)
     return wrapped("\n".join(lines).rstrip() + "\n")
+
+
+def _summary(module: ModuleType) -> str:
+    return _paragraphs(inspect.getdoc(module) or "").partition("\n\n")[0]
 
 
 def _entry(module: ModuleType, name: str) -> Iterator[str]:

@@ -77,7 +77,7 @@ def test_references_to_a_callback_are_counted_while_other_threads_count_theirs()
     program = tosaic.from_exported(exported)
     names: list[str] = []
 
-    def noted(name: str, graph: tosaic.Graph) -> None:
+    def noted(name: str, graph: tosaic.program.Graph) -> None:
         names.append(name)
 
     before, stop = sys.getrefcount(noted), threading.Event()

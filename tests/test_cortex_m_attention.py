@@ -174,7 +174,7 @@ def test_attention_is_kernels_of_integers_from_its_first_layer_to_its_last(name:
     result = tosaic.export_model(model, samples[0], recipe="cortex-m", samples=samples, verbose=0)
     assert len(result.lowered.partitions.groups) == 1
     assert all(group is not None for group in result.lowered.partitions.group_of)
-    kernels = tosaic.kernel_list(result.added["model.cortex_m.pte"])
+    kernels = tosaic.registration.kernel_list(result.added["model.cortex_m.pte"])
     of_floats = {each.operator for each in kernels if "float32" in each.dtypes}
     assert of_floats == {"cortex_m::quantize_per_tensor.out", "cortex_m::dequantize_per_tensor.out"}
     calls = {each.operator: each.calls for each in kernels}

@@ -560,7 +560,7 @@ def test_the_pte_file_calls_the_kernels_that_the_nodes_name(tmp_path: Path) -> N
     made = cortex_m_program(_quantized(Twice(), _sample(1, 3, 8, 8)))
     named = {name for each in made.nodes for name in each.kernels}
     assert tosaic.executorch.save_pte(made.edge, tmp_path / "model.pte") > 0
-    kernels = tosaic.kernel_list(tmp_path / "model.pte")
+    kernels = tosaic.registration.kernel_list(tmp_path / "model.pte")
     assert {name.removesuffix(".out") for name in kernels.operators} == named
     assert kernels["cortex_m::quantized_conv2d.out"].calls == 2
     (image,) = tosaic.load_pte(tmp_path / "model.pte").method().inputs

@@ -182,7 +182,7 @@ def test_a_node_without_a_kernel_has_no_buffer_although_a_rule_allows_it() -> No
 
 
 @pytest.fixture(scope="module")
-def plan() -> tosaic.PartitionPlan:
+def plan() -> tosaic.partitions.PartitionPlan:
     weight = torch.ones(6, 4, 3, 3) / 40
 
     def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ def plan() -> tosaic.PartitionPlan:
     return tosaic.partition(exported(case), ["cortex-m4"])
 
 
-def test_a_group_has_the_largest_buffer_of_its_nodes(plan: tosaic.PartitionPlan) -> None:
+def test_a_group_has_the_largest_buffer_of_its_nodes(plan: tosaic.partitions.PartitionPlan) -> None:
     sizes = Claimant.named("cortex-m4").scratch_bytes(plan.graph)
     assert isinstance(sizes, dict)
     assert [group.scratch_bytes for group in plan.groups] == [
@@ -202,7 +202,7 @@ def test_a_group_has_the_largest_buffer_of_its_nodes(plan: tosaic.PartitionPlan)
     assert [group.scratch_bytes for group in plan.groups] == [2 * 2 * 36, 4 * 6]
 
 
-def test_the_report_shows_buffers_if_a_group_has_one(plan: tosaic.PartitionPlan) -> None:
+def test_the_report_shows_buffers_if_a_group_has_one(plan: tosaic.partitions.PartitionPlan) -> None:
     report = plan.report()
     assert "  scratch   144 B for cortex-m4\n" in report.text
     assert [group["scratch_bytes"] for group in report.data["groups"]] == [144, 24]

@@ -94,10 +94,10 @@ def test_qparams_with_groups_are_text_python_values_and_can_be_pickled() -> None
     assert "groups=[1,3]" in graph.text()
     again = pickle.loads(pickle.dumps(graph))
     assert again.text() == graph.text()
-    qparams = tosaic.QParams.of({**node.attrs, "storage": "i8"})
+    qparams = tosaic.ports.QParams.of({**node.attrs, "storage": "i8"})
     module = _Blocks((4, 6), (1, 3))
     q, back = module(x)
-    mine = tosaic.QParams(
+    mine = tosaic.ports.QParams(
         "i8",
         tuple(module.scale.reshape(-1).tolist()),
         tuple(module.zero.reshape(-1).tolist()),

@@ -117,7 +117,7 @@ def test_other_inputs_beside_an_input_that_was_split_are_found_by_place_and_by_n
     program.save(tmp_path / "p.tosaic")
     again = tosaic.load(tmp_path / "p.tosaic")
     np.testing.assert_array_equal(again.run(a, {"x": x, "y": y}), program.run(a, {"x": x, "y": y}))
-    bare = tosaic.from_graph(lowered.graph)
+    bare = tosaic.program.from_graph(lowered.graph)
     np.testing.assert_array_equal(bare.run(a, x, y), program.run(a, {"x": x, "y": y}))
     assert tosaic.compare(ep, lowered, {"a": a, "both": {"x": x, "y": y}}).outputs[0].metrics.sqnr_db > 20
     assert tosaic.compare(lowered, ep, (a, {"x": x, "y": y})).outputs[0].metrics.sqnr_db > 20

@@ -158,7 +158,7 @@ def many_outputs(count: int) -> tosaic.Program:
     lines = ["tosaic 1", "graph @forward stage=exported {", '  input %x: f32[4] path="x"']
     lines += [f"  %v{i}: f32[4] = {('sin', 'tanh')[i % 2]}(%x)" for i in range(count)]
     lines += [f'  return %v{i} path="out[{i}]"' for i in range(count)]
-    return tosaic.from_graph(tosaic.Graph.parse("\n".join([*lines, "}", ""])))
+    return tosaic.program.from_graph(tosaic.program.Graph.parse("\n".join([*lines, "}", ""])))
 
 
 def test_programs_of_many_outputs_take_work_in_proportion(
@@ -194,7 +194,9 @@ def test_programs_of_many_outputs_take_work_in_proportion(
             step(f"text of the plan of {name}", lambda plan=plan: str(plan.report()))
             step(f"page of the plan of {name}", lambda plan=plan: plan._repr_html_())
             step(f"write the plan of {name}", lambda plan=plan: plan.to_json(tmp_path / "plan.json"))
-            step(f"read the plan of {name}", lambda: tosaic.MemoryPlan.from_json(tmp_path / "plan.json"))
+            step(
+                f"read the plan of {name}", lambda: tosaic.memory.MemoryPlan.from_json(tmp_path / "plan.json")
+            )
         return found
 
     counts(4)  # imports modules and fills caches

@@ -109,7 +109,7 @@ graph @forward stage=quantized {
   return %add path="out"
 }
 """
-    graph = tosaic.Graph.parse(text)
+    graph = tosaic.program.Graph.parse(text)
     folded = _core.run_pass("fold-constants", graph)
     (add,) = folded.nodes
     # %mul: (3 - 3) * 0.5 = 0 is stored as -1; (7 - 3) * 0.5 * -6 * 0.25 = -3 is stored as -3 / 0.75 - 1 = -5.

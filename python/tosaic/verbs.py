@@ -47,7 +47,7 @@ def _decompose_for_arm() -> None:
 
 
 def _export_recipe() -> None:
-    from tosaic.executorch.export_recipe import export_recipe as function
+    from tosaic.executorch.export_recipes import export_recipe as function
     from tosaic.recipes.recipe import export_recipe
 
     export_recipe.bind(function)

@@ -97,7 +97,7 @@ def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     torch.export.save(dynamic, "dynamic.pt2")
-    quantized = tosaic.from_graph(tosaic.Graph.parse(QUANTIZED))
+    quantized = tosaic.program.from_graph(tosaic.program.Graph.parse(QUANTIZED))
     quantized.save("quantized.tosaic")
     tosaic.save_pte(quantized, "quantized.pte")
     tosaic.save_pte(tosaic.load("model.tosaic"), "model.pte")

@@ -88,9 +88,11 @@ def shift_channels(x: Any, by: list[int]) -> Any:
     return np.roll(x, sum(by), 1) + np.arange(4, dtype=np.float32)[:, None, None]
 
 
-GATE = tosaic.ForeignOp("tosaic_test::gate", gate, layout="any", domain="tosaic_test", name="gate")
-SPLIT = tosaic.ForeignOp("tosaic_test.split_sign.default", split_sign, domain="tosaic_test", name="split")
-SHIFT = tosaic.ForeignOp(
+GATE = tosaic.ports.ForeignOp("tosaic_test::gate", gate, layout="any", domain="tosaic_test", name="gate")
+SPLIT = tosaic.ports.ForeignOp(
+    "tosaic_test.split_sign.default", split_sign, domain="tosaic_test", name="split"
+)
+SHIFT = tosaic.ports.ForeignOp(
     "tosaic_test::shift_channels", shift_channels, layout="channels_last", domain="tosaic_test", name="shift"
 )
 
@@ -128,7 +130,7 @@ CASES = [(in_and_out, GATE), (two_results, SPLIT), (channels, SHIFT)]
 
 @pytest.mark.parametrize(("function", "operator"), CASES, ids=["any", "row-major", "channels-last"])
 def test_a_described_operator_goes_from_torch_to_bytes_and_back(
-    function: Any, operator: tosaic.ForeignOp, tmp_path: Any
+    function: Any, operator: tosaic.ports.ForeignOp, tmp_path: Any
 ) -> None:
     ep = exported(function)
     expected = ep.module()(X)
@@ -153,7 +155,7 @@ def test_a_described_operator_goes_from_torch_to_bytes_and_back(
 def test_an_operator_of_any_layout_needs_no_transpose_and_one_of_row_major_does() -> None:
     plans = {}
     for layout in ("any", "channels_last", "row_major"):
-        operator = tosaic.ForeignOp(GATE.target, gate, layout=layout, domain="d", name="n")
+        operator = tosaic.ports.ForeignOp(GATE.target, gate, layout=layout, domain="d", name="n")
         lowered = tosaic.lower(tosaic.from_exported(exported(in_and_out), operators=[operator]))
         np.testing.assert_allclose(
             lowered.run(X), exported(in_and_out).module()(X).numpy(), rtol=1e-5, atol=1e-5
@@ -178,24 +180,25 @@ def test_an_operator_that_is_not_described_is_refused_with_the_lines_to_write() 
     with pytest.raises(tosaic.UnsupportedOp) as error:
         tosaic.lower(program)
     assert "'tosaic_test.gate.default' is foreign to tosaic" in str(error.value)
-    assert "tosaic.from_exported(program, operators=[tosaic.ForeignOp('tosaic_test.gate.default'" in str(
-        error.value
+    assert (
+        "tosaic.from_exported(program, operators=[tosaic.ports.ForeignOp('tosaic_test.gate.default'"
+        in str(error.value)
     )
     with pytest.raises(tosaic.UnsupportedOp) as error:
         program.run(X)
     assert (
-        "program.with_operators([tosaic.ForeignOp('tosaic_test.gate.default', kernel)]), where the target is "
-        "that of the torch operator, or override it" in str(error.value)
+        "program.with_operators([tosaic.ports.ForeignOp('tosaic_test.gate.default', kernel)]), where the "
+        "target is that of the torch operator, or override it" in str(error.value)
     )
 
 
 def test_a_description_without_a_name_runs_and_does_not_lower() -> None:
-    operator = tosaic.ForeignOp(GATE.target, gate)
+    operator = tosaic.ports.ForeignOp(GATE.target, gate)
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     np.testing.assert_allclose(program.run(X), exported(in_and_out).module()(X).numpy(), rtol=1e-5, atol=1e-5)
     (problem,) = tosaic.check(program).problems
     assert "describe it with a domain and a name" in problem.hint
-    operator = tosaic.ForeignOp(GATE.target, gate, layout="any")
+    operator = tosaic.ports.ForeignOp(GATE.target, gate, layout="any")
     with pytest.raises(
         tosaic.UnsupportedOp, match=r"described without a domain and name.*domain='my_library'"
     ):
@@ -203,10 +206,10 @@ def test_a_description_without_a_name_runs_and_does_not_lower() -> None:
 
 
 def test_types_that_differ_from_torchs_are_refused() -> None:
-    right = tosaic.ForeignOp(GATE.target, gate, types=lambda x, factor, mode="soft": x)
+    right = tosaic.ports.ForeignOp(GATE.target, gate, types=lambda x, factor, mode="soft": x)
     tosaic.from_exported(exported(in_and_out), operators=[right])
-    wrong = tosaic.ForeignOp(
-        GATE.target, gate, types=lambda x, factor, mode="soft": tosaic.TensorSpec("f16", x.shape)
+    wrong = tosaic.ports.ForeignOp(
+        GATE.target, gate, types=lambda x, factor, mode="soft": tosaic.ports.TensorSpec("f16", x.shape)
     )
     with pytest.raises(tosaic.InvalidGraph, match=r"computes other types than torch recorded.*f32.*got.*f16"):
         tosaic.from_exported(exported(in_and_out), operators=[wrong])
@@ -225,7 +228,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "message"), FAULTS)
 def test_a_wrong_description_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(tosaic.InvalidGraph) as error:
-        tosaic.ForeignOp(**{"target": "a::b", "kernel": gate, **change})
+        tosaic.ports.ForeignOp(**{"target": "a::b", "kernel": gate, **change})
     assert message in str(error.value)
 
 
@@ -235,7 +238,7 @@ def test_two_descriptions_of_one_operator_are_refused() -> None:
 
 
 def test_a_kernel_that_returns_another_shape_is_refused() -> None:
-    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": x[:1])
+    operator = tosaic.ports.ForeignOp(GATE.target, lambda x, factor, mode="soft": x[:1])
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     with pytest.raises(tosaic.LayoutMismatch, match=r"returned the wrong array: expected f32\[2,4,3,5\]"):
         program.run(X)
@@ -245,7 +248,9 @@ def test_an_argument_that_only_has_a_name_is_passed_by_name() -> None:
     def fused(x: Any, less: bool = False, *, y: Any, z: float, w: Any) -> Any:
         return x - y * np.float32(z) if less else x + y * np.float32(z)
 
-    operator = tosaic.ForeignOp("tosaic_test::fused", fused, domain="d", name="fused", types=lambda x, **_: x)
+    operator = tosaic.ports.ForeignOp(
+        "tosaic_test::fused", fused, domain="d", name="fused", types=lambda x, **_: x
+    )
     ep = exported(lambda conv, x: torch.ops.tosaic_test.fused(x, y=conv(x), z=2.0, w=None))
     lowered = tosaic.lower(tosaic.from_exported(ep, operators=[operator]))
     np.testing.assert_allclose(lowered.run(X), ep.module()(X).numpy(), rtol=1e-5, atol=1e-5)
@@ -254,7 +259,7 @@ def test_an_argument_that_only_has_a_name_is_passed_by_name() -> None:
 def test_tensors_of_different_ranks_are_row_major() -> None:
     """The batch, the channels and the width have extent 4, so that a wrong order has the right shape."""
     square = torch.linspace(-2, 2, 256).reshape(4, 4, 4, 4)
-    operator = tosaic.ForeignOp(
+    operator = tosaic.ports.ForeignOp(
         "tosaic_test::scale", lambda x, by: x * by, layout="any", domain="d", name="scale"
     )
     by = torch.arange(4.0)
@@ -265,8 +270,8 @@ def test_tensors_of_different_ranks_are_row_major() -> None:
 
 
 def test_operators_of_one_domain_and_name_are_refused() -> None:
-    shift = tosaic.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate")
-    named = tosaic.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate.default")
+    shift = tosaic.ports.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate")
+    named = tosaic.ports.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate.default")
     for operators in ([GATE, shift], [GATE, named]):
         with pytest.raises(
             tosaic.InvalidGraph, match=r"have one name: .*no other operator has, got domain 'tosaic_test'"
@@ -285,10 +290,10 @@ def test_descriptions_of_operators_that_a_program_does_not_call_are_allowed() ->
 
 
 def test_an_override_is_found_by_the_domain_and_name_of_a_description() -> None:
-    plain = tosaic.ForeignOp(GATE.target, gate)
+    plain = tosaic.ports.ForeignOp(GATE.target, gate)
     program = tosaic.from_exported(exported(in_and_out), operators=[GATE])
     key = f"{GATE.domain}.{GATE.name}"
-    graph = tosaic.from_graph(program.graph).with_overrides({key: lambda x: np.zeros_like(x)})
+    graph = tosaic.program.from_graph(program.graph).with_overrides({key: lambda x: np.zeros_like(x)})
     assert np.isfinite(graph.run(X)).all()
     with pytest.raises(tosaic.InvalidGraph, match=f"an override names no operator.*got '{key}'"):
         tosaic.from_exported(exported(in_and_out), operators=[plain]).with_overrides({key: np.zeros_like})
@@ -317,7 +322,9 @@ def test_an_exception_of_a_kernel_says_which_operator_it_computed() -> None:
     def wrong(x: Any, factor: float, mode: str = "soft") -> Any:
         raise KeyError("nothing")
 
-    program = tosaic.from_exported(exported(in_and_out), operators=[tosaic.ForeignOp(GATE.target, wrong)])
+    program = tosaic.from_exported(
+        exported(in_and_out), operators=[tosaic.ports.ForeignOp(GATE.target, wrong)]
+    )
     with pytest.raises(KeyError) as raised:
         program.run(X)
     (operator, node) = raised.value.__notes__
@@ -327,7 +334,7 @@ def test_an_exception_of_a_kernel_says_which_operator_it_computed() -> None:
 
 @pytest.mark.parametrize("result", [None, "text", object()])
 def test_a_kernel_that_returns_no_array_is_refused(result: Any) -> None:
-    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": result)
+    operator = tosaic.ports.ForeignOp(GATE.target, lambda x, factor, mode="soft": result)
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     with pytest.raises(
         tosaic.LayoutMismatch, match=r"a result of the kernel of 'tosaic_test.gate.default' is not an array"
@@ -336,7 +343,7 @@ def test_a_kernel_that_returns_no_array_is_refused(result: Any) -> None:
 
 
 def test_a_kernel_may_return_numbers_and_arrays_of_another_byte_order() -> None:
-    operator = tosaic.ForeignOp(
+    operator = tosaic.ports.ForeignOp(
         GATE.target, lambda x, factor, mode="soft": (x * (x > 0)).astype(x.dtype.newbyteorder())
     )
     ep = exported(lambda conv, x: torch.ops.tosaic_test.gate(x, 1.0, mode="hard"))
@@ -346,13 +353,13 @@ def test_a_kernel_may_return_numbers_and_arrays_of_another_byte_order() -> None:
 
 
 def test_an_operator_that_returns_a_number_is_evaluated_at_export() -> None:
-    operator = tosaic.ForeignOp("tosaic_test::count", lambda x: 3)
+    operator = tosaic.ports.ForeignOp("tosaic_test::count", lambda x: 3)
     ep = exported(lambda conv, x: x * torch.ops.tosaic_test.count(x))
     np.testing.assert_array_equal(tosaic.from_exported(ep, operators=[operator]).run(X), 3 * X.numpy())
 
 
 def test_a_kernel_that_cannot_be_pickled_is_named() -> None:
-    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": x)
+    operator = tosaic.ports.ForeignOp(GATE.target, lambda x, factor, mode="soft": x)
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     with pytest.raises(tosaic.InvalidGraph, match=r"function 'kernel' of the description .*with_operators"):
         pickle.dumps(program)
@@ -370,8 +377,8 @@ def saved(program: tosaic.Program, folder: Any, **options: Any) -> tuple[tosaic.
 def as_text(attributes: str, rank: int = 4) -> tosaic.Program:
     """Returns a program with one CUSTOM, whose attributes another writer may have written."""
     shape = ",".join(map(str, (1, 4, 3, 2)[:rank]))
-    return tosaic.from_graph(
-        tosaic.Graph.parse(f"""tosaic 1
+    return tosaic.program.from_graph(
+        tosaic.program.Graph.parse(f"""tosaic 1
 graph @forward stage=tosa {{
   input %x: f32[{shape}] path="x"
   %y: f32[{shape}] = tosa.custom(%x) {{operator_name="n", domain_name="d", implementation_attrs={attributes}}}
@@ -392,7 +399,7 @@ def test_a_file_states_the_dim_orders_whatever_the_layout_of_a_description(
         assert x.shape == (2, 4, 3, 5)
         return gate(x, factor, mode)
 
-    operator = tosaic.ForeignOp(GATE.target, scan, layout=written, domain="d", name="n")
+    operator = tosaic.ports.ForeignOp(GATE.target, scan, layout=written, domain="d", name="n")
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     lowered, file = saved(program, tmp_path, orders={"outputs": "contiguous"})
     (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
@@ -425,7 +432,7 @@ def test_a_custom_without_attributes_has_the_layout_of_its_description(layout: s
         shapes.append(x.shape)
         return x + 1
 
-    operator = tosaic.ForeignOp("a::b", kernel, layout=layout, domain="d", name="n")
+    operator = tosaic.ports.ForeignOp("a::b", kernel, layout=layout, domain="d", name="n")
     x = np.arange(24, dtype=np.float32).reshape(1, 4, 3, 2)
     np.testing.assert_array_equal(as_text('""').with_operators([operator]).run(x), x + 1)
     assert shapes == [(1, 2, 4, 3) if layout == "channels_last" else (1, 4, 3, 2)]
@@ -443,7 +450,7 @@ def test_a_custom_without_attributes_has_the_layout_of_its_description(layout: s
     ],
 )
 def test_attributes_that_describe_no_call_are_refused(attributes: str, message: str) -> None:
-    operator = tosaic.ForeignOp("a::b", lambda x: x, domain="d", name="n")
+    operator = tosaic.ports.ForeignOp("a::b", lambda x: x, domain="d", name="n")
     with pytest.raises(tosaic.InvalidGraph, match=message):
         as_text(attributes).with_operators([operator]).run(np.ones((1, 4, 3, 2), np.float32))
 
@@ -454,7 +461,7 @@ def test_a_custom_without_a_kernel_names_the_domain_and_name_of_its_description(
         with pytest.raises(tosaic.UnsupportedOp) as error:
             program.run_arrays([np.zeros(port.shape, np.float32) for port in program.inputs])
         assert (
-            "with_operators([tosaic.ForeignOp('my_library::my_operator', kernel, domain='tosaic_test', "
+            "with_operators([tosaic.ports.ForeignOp('my_library::my_operator', kernel, domain='tosaic_test', "
             "name='shift')]), where domain and name are those of the file" in str(error.value)
         )
 
@@ -500,7 +507,7 @@ def test_descriptions_are_refused_for_a_program_that_is_imported_already() -> No
 
 
 def test_a_description_with_a_misspelt_target_is_reported(caplog: Any) -> None:
-    wrong = tosaic.ForeignOp("tosaic_test::gaet", gate, domain="d", name="n")
+    wrong = tosaic.ports.ForeignOp("tosaic_test::gaet", gate, domain="d", name="n")
     with caplog.at_level(logging.WARNING):
         program = tosaic.from_exported(exported(in_and_out), operators=[wrong])
     message = (
@@ -561,7 +568,7 @@ def quantized_gate(conv: Any, x: torch.Tensor) -> torch.Tensor:
     return Q.dequantize_per_tensor(q, 0.015, -5, -128, 127, torch.int8)
 
 
-def integer_gate(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
+def integer_gate(x: tosaic.ports.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
     (out,) = results
     real = (x.integers.astype(np.float32) - x.qparams.zero_point) * np.float32(x.qparams.scale)
     stored = np.rint(gate(real, factor, mode) / np.float32(out.scale)) + out.zero_point
@@ -569,7 +576,7 @@ def integer_gate(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *,
 
 
 def test_an_operator_over_quantized_values_computes_with_their_integers() -> None:
-    operator = tosaic.ForeignOp(
+    operator = tosaic.ports.ForeignOp(
         GATE.target, gate, layout="any", domain="tosaic_test", name="gate", quantized=integer_gate
     )
     ep = exported(quantized_gate)
@@ -592,7 +599,7 @@ def test_a_file_with_integers_needs_a_description_with_a_function_for_them(tmp_p
     with pytest.raises(
         tosaic.UnsupportedOp,
         match=r"'tosaic_test.gate.default' computes with integers, and its description has no function for "
-        r"them: expected tosaic.ForeignOp\(..., quantized=function\)",
+        r"them: expected tosaic.ports.ForeignOp\(..., quantized=function\)",
     ):
         file.with_operators([GATE]).run(x)
 
@@ -607,7 +614,7 @@ def test_a_file_with_integers_is_compared_with_the_exported_program(tmp_path: An
 
 
 def test_a_wrong_kernel_is_found_though_the_exported_program_has_its_description(tmp_path: Any) -> None:
-    wrong = tosaic.ForeignOp(
+    wrong = tosaic.ports.ForeignOp(
         "aten.gelu.default", lambda x, approximate="none": x, layout="any", domain="d", name="gelu"
     )
     ep = exported(lambda conv, x: nn.functional.gelu(x))
@@ -667,11 +674,13 @@ class PerChannel(nn.Module):
 
 @pytest.mark.parametrize("layout", ["row_major", "any", "channels_last"])
 def test_the_axis_of_per_channel_qparams_counts_axes_of_the_arrays(layout: str) -> None:
-    def integers(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
+    def integers(x: tosaic.ports.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
         (out,) = results
         return out.quantize(gate(x.qparams.dequantize(x.integers), factor, mode))
 
-    operator = tosaic.ForeignOp(GATE.target, gate, layout=layout, domain="d", name="n", quantized=integers)
+    operator = tosaic.ports.ForeignOp(
+        GATE.target, gate, layout=layout, domain="d", name="n", quantized=integers
+    )
     x = torch.linspace(-3, 3, 64).reshape(1, 4, 4, 4)
     ep = torch.export.export(PerChannel(), (x,))
     program = tosaic.from_exported(ep, operators=[operator])

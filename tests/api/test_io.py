@@ -14,8 +14,8 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from torch import nn
-from tosaic import QParams
 from tosaic.cli import main
+from tosaic.ports import QParams
 
 Q = torch.ops.quantized_decomposed
 INT, BOTH = "TOSA-1.0+INT", "TOSA-1.0+FP+INT"
@@ -50,7 +50,7 @@ def exported(kind: tuple[torch.dtype, int, int] = INT8, **more: Any) -> Any:
     return torch.export.export(Quantized(kind, **more).eval(), (batch,), strict=False)
 
 
-def shown(ports: Sequence[tosaic.Port]) -> list[tuple[Any, ...]]:
+def shown(ports: Sequence[tosaic.ports.Port]) -> list[tuple[Any, ...]]:
     return [(p.path, p.dtype, p.qparams, [t.dtype for t in p.tensors]) for p in ports]
 
 
@@ -153,7 +153,7 @@ def test_an_input_quantized_with_two_sets_of_parameters_shows_both() -> None:
 
 def test_several_tensors_of_the_file_may_hold_one_input() -> None:
     """The graph has two inputs with one path, as after a split; the signature has only the first."""
-    graph = tosaic.Graph.parse("""tosaic 1
+    graph = tosaic.program.Graph.parse("""tosaic 1
 graph @forward stage=exported {
   input %x: f32[4] path="x"
   input %x_1: f32[4] path="x"
@@ -163,7 +163,7 @@ graph @forward stage=exported {
   return %b path="out[1]"
 }
 """)
-    whole = tosaic.from_graph(graph).signature
+    whole = tosaic.program.from_graph(graph).signature
     one = whole.inputs.children[0].children[0]
     tree = dataclasses.replace(
         whole.inputs,

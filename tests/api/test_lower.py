@@ -55,7 +55,7 @@ def test_dump_writes_each_changed_graph(case, tmp_path) -> None:
     assert written[0].startswith("00-")
     assert any(name.endswith("-legalize-tosa.txt") for name in written)
     for path in (tmp_path / "stages").iterdir():
-        tosaic.Graph.parse(path.read_text())
+        tosaic.program.Graph.parse(path.read_text())
 
 
 def test_the_report_is_one_screen_and_data(case) -> None:
@@ -105,7 +105,8 @@ def test_a_value_that_is_not_a_program_is_refused_with_a_hint() -> None:
         tosaic.lower(42)
     assert str(error.value) == (
         "[import] this is not a program: expected a torch.export.ExportedProgram, tosaic.Program, "
-        "tosaic.Graph or path, got int. Export the module first: torch.export.export(module, example_inputs)."
+        "tosaic.program.Graph or path, got int. Export the module first: torch.export.export(module, "
+        "example_inputs)."
     )
 
 

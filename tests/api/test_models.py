@@ -86,7 +86,7 @@ def quantized(name: str) -> tuple[tosaic.Program, np.ndarray]:
     """Returns the network at stage quantized, and an input."""
     program, x = exported(name, int8=True)
     (fold,) = (step.pass_ for step in tosaic.Pipeline.default("TOSA-1.0+INT") if step.name == "fold-qdq")
-    return tosaic.from_graph(fold.run(tosaic.from_exported(program).graph)), x
+    return tosaic.program.from_graph(fold.run(tosaic.from_exported(program).graph)), x
 
 
 every_network = pytest.mark.parametrize("name", NETWORKS)
@@ -351,7 +351,7 @@ def test_a_model_gets_operands_qparams_attributes_and_origin() -> None:
     assert call.roles == ("input", "weight", "bias")
     assert [operand.dtype.name for operand in call.operands] == ["int8", "int8", "int32"]
     np.testing.assert_array_equal(call.operand("weight"), node.operands[1].constant.array)
-    assert call.result_types == (tosaic.TensorSpec("i32", (2, 8, 8, 8)),)
+    assert call.result_types == (tosaic.ports.TensorSpec("i32", (2, 8, 8, 8)),)
     assert call.attrs == node.attrs
     assert call.module_path == node.origin.module_path
     assert call.source == node.origin.source
@@ -377,7 +377,7 @@ def test_a_model_gets_the_qparams_of_the_values() -> None:
 
     program.prepare(models={"stem.0": model}).run(x)
     (call,) = (call for call in found if call.op == "conv")
-    assert isinstance(call.qparams[0], tosaic.QParams)
+    assert isinstance(call.qparams[0], tosaic.ports.QParams)
     assert call.qparams[1].axis == 0
     assert len(call.qparams[1].scales) == 8
     assert call.result_qparams == (call.node.results[0].qparams,)
@@ -568,7 +568,7 @@ def test_a_whole_graph_model_gets_and_returns_states_in_the_order_of_the_graph()
     program = tosaic.from_exported(counter())
     seen: list[dict[str, Any]] = []
 
-    def model(call: tosaic.GraphCall) -> Any:
+    def model(call: tosaic.program.GraphCall) -> Any:
         inputs = dict(zip(call.paths, call.inputs, strict=True))
         seen.append(inputs)
         total = inputs["total"] + 10
@@ -709,7 +709,7 @@ def test_a_model_that_cannot_be_pickled_is_refused_by_its_key() -> None:
 
 def test_the_text_of_a_prepared_program_says_what_is_modelled() -> None:
     program = simple(lambda x: torch.relu(x) + 1, torch.ones(3))
-    start = "<tosaic.Prepared 'forward' @exported on tosaic: (args_0: f32[3]) -> f32[3], "
+    start = "<tosaic.program.Prepared 'forward' @exported on tosaic: (args_0: f32[3]) -> f32[3], "
     assert repr(program.prepare()) == start + "2 nodes, no models>"
     assert repr(program.prepare(models={"relu": Default()})) == start + "2 nodes, models of 1 ('relu')>"
     assert repr(program.prepare(models=Default())) == start + "a model of all 2 nodes>"
@@ -796,7 +796,7 @@ def test_compare_takes_a_model_of_the_whole_graph() -> None:
     network, x = lowered("cnn", int8=True)
     assert tosaic.compare(network, network, (x,), models=Default())
 
-    def last_is_off(call: tosaic.GraphCall) -> Any:
+    def last_is_off(call: tosaic.program.GraphCall) -> Any:
         made = call.default()
         made.flat[0] += 1
         return made

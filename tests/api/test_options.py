@@ -89,7 +89,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     profile = lowered.prepare().profile(np.ones(2, np.float32), runs=1)
     every = [
         Public(tosaic.from_exported, {"ep": exported}),
-        Public(tosaic.from_graph, {"graph": program.graph}),
+        Public(tosaic.program.from_graph, {"graph": program.graph}),
         Public(tosaic.lower, {"program": exported}),
         Public(tosaic.partition, {"program": exported, "claimants": ["TOSA-1.0+FP"]}),
         Public(tosaic.check, {"program": exported}),
@@ -101,7 +101,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(sensitivity.plot),
         Public(quantized.to_exported),
         Public(tosaic.load, {"path": folder / "program"}),
-        Public(tosaic.load_split, {"path": folder / "split"}),
+        Public(tosaic.partitions.load_split, {"path": folder / "split"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
         Public(sources.load_exported, {"path": folder / "program.pt2"}),
@@ -129,14 +129,14 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.fx.from_exported, {"ep": exported}),
         Public(tosaic.fx.apply_layout, {"ep": exported}),
         Public(tosaic.fx.read_annotations, {"model": module}),
-        Public(tosaic.fx.wrap_quantizer, {"inner": tosaic.fx.compose_quantizers([]), "rules": []}),
+        Public(tosaic.wrap_quantizer, {"inner": tosaic.fx.compose_quantizers([]), "rules": []}),
         Public(tosaic.fx.compose_quantizers, {"quantizers": []}),
         Public(tosaic.fx.fold_norms, {"model": module}),
         Public(tosaic.lowering.layout.layout_of, {"graph": program.graph}),
         Public(tosaic.testing.assert_matches, {"actual": lowered, "expected": exported, **x}),
         Public(tosaic.testing.assert_lowers, {"program": exported}),
         Public(
-            tosaic.lowering.reference_model.run_reference_model,
+            tosaic.lowering.run_reference_model,
             {"lowered": lowered, "x": np.ones(2, np.float32)},
         ),
     ]
@@ -213,7 +213,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "diagnostics": lambda value: isinstance(value, tuple | list) and not value,
     "dump": lambda value: value is None or is_path(value),
     "functions": lambda value: isinstance(value, dict) and not value,
-    "graph": lambda value: isinstance(value, tosaic.Graph),
+    "graph": lambda value: isinstance(value, tosaic.program.Graph),
     "grids": lambda value: isinstance(value, tuple | list) and not value,
     "io": is_empty,
     "level": lambda value: isinstance(value, str) and value in ("EIGHTK", "NONE"),
@@ -257,11 +257,20 @@ def public_functions() -> Iterator[str]:
     modules = [
         tosaic,
         tosaic.fx,
+        tosaic.lowering,
         tosaic.lowering.layout,
-        tosaic.testing,
         tosaic.lowering.reference_model,
-        tosaic.cli.demo,
+        tosaic.memory,
+        tosaic.partitions,
+        tosaic.ports,
+        tosaic.profiling,
+        tosaic.program,
+        tosaic.pte,
+        tosaic.quantizing,
+        tosaic.registration,
         tosaic.report,
+        tosaic.testing,
+        tosaic.cli.demo,
     ]
     seen = set()
     for module in modules:

@@ -46,7 +46,7 @@ graph @forward stage=exported {
   return %y path="out"
 }
 '''
-program = tosaic.from_graph(tosaic.Graph.parse(text))
+program = tosaic.program.from_graph(tosaic.program.Graph.parse(text))
 x = numpy.float32([-1, 0, 2])
 print(program.run(x).tolist(), tosaic.lower(program).run(x=x).tolist())
 """
@@ -86,7 +86,7 @@ def test_a_call_that_needs_torchao_names_the_extra() -> None:
 trained = tosaic.recipes.named("tosa-int8").replace(stages=[tosaic.recipes.qat(print)])
 for call in (
     lambda: tosaic.Quantizer,
-    lambda: tosaic.fx.wrap_quantizer(None, rules=[]),
+    lambda: tosaic.wrap_quantizer(None, rules=[]),
     lambda: tosaic.fx.compose_quantizers([]),
     lambda: tosaic.fx.fold_norms(None),
     lambda: tosaic.quantize(exported, [(x,)]).to_exported(),
@@ -114,7 +114,8 @@ else:
             if name.partition(".")[0] in hidden:
                 raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
     sys.meta_path.insert(0, Block())
-import tosaic, tosaic.executorch, tosaic.fx, tosaic.recipes
+import tosaic
+areas = [getattr(tosaic, name) for name in dir(tosaic) if name not in ("cli", *tosaic.__all__)]
 recipe = tosaic.recipes.named("tosa-int8")
 open("a.pt2", "wb").write(b"no archive")
 class Exported:
@@ -124,7 +125,7 @@ values = {{
     "order": (0, 2, 3, 1), "rules": [], "partitioners": [object()], "inputs": (), "target": "TOSA-1.0+INT",
     "quantizers": [], "text": recipe.to_json(), "name": "tosa-int8", "train": print,
 }}
-for home in (tosaic, tosaic.fx, tosaic.executorch, tosaic.recipes):
+for home in (tosaic, *areas):
     for name in home.__all__:
         where = f"{{home.__name__}}.{{name}}"
         try:
@@ -206,7 +207,7 @@ def test_a_submodule_is_found_without_importing_it() -> None:
 
 
 PARSED = """
-graph = tosaic.Graph.parse('''tosaic 1
+graph = tosaic.program.Graph.parse('''tosaic 1
 graph @forward stage=exported {
   input %x: f32[3] path="x"
   %y: f32[3] = relu(%x)
@@ -221,7 +222,7 @@ graph @forward stage=exported {
     [
         ("", "tosaic.Pipeline.default()", 30, ("numpy", "tosaic.report.comparison", "tosaic.memory")),
         (
-            f"{PARSED}lowered = tosaic.lower(tosaic.from_graph(graph))",
+            f"{PARSED}lowered = tosaic.lower(tosaic.program.from_graph(graph))",
             "lowered",
             10,
             ("tosaic.quantizing", "tosaic.exporting", "tosaic.report.comparison", "tosaic.report.pte"),

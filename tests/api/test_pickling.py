@@ -134,7 +134,7 @@ def test_a_graph_without_its_weights_stays_without_them(case) -> None:
     again = through_pickle(bare)
     assert again.text() == bare.text()
     with pytest.raises(tosaic.InvalidGraph, match="has no data"):
-        tosaic.from_graph(again).run(case.array)
+        tosaic.program.from_graph(again).run(case.array)
 
 
 def test_a_layout_plan_is_pickled_even_if_its_cost_function_cannot_be(case) -> None:

@@ -25,7 +25,7 @@ def program() -> tosaic.Program:
     return tosaic.from_exported(torch.export.export(Twice(), (X,)))
 
 
-def double(graph: tosaic.Graph) -> tosaic.Graph | None:
+def double(graph: tosaic.program.Graph) -> tosaic.program.Graph | None:
     """Replaces add(x, x) by mul(x, 2)."""
     rewriter = tosaic.Rewriter(graph)
     for node in graph.nodes:
@@ -59,10 +59,10 @@ def test_a_pass_written_in_python_runs_at_its_place(program: tosaic.Program) -> 
 def test_a_pass_that_returns_none_or_the_graph_itself_changes_nothing(program: tosaic.Program) -> None:
     stages = []
 
-    def look(graph: tosaic.Graph) -> None:
+    def look(graph: tosaic.program.Graph) -> None:
         stages.append(graph.stage)
 
-    def same(graph: tosaic.Graph) -> tosaic.Graph:
+    def same(graph: tosaic.program.Graph) -> tosaic.program.Graph:
         return graph
 
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
@@ -78,7 +78,7 @@ def test_a_pass_that_returns_none_or_the_graph_itself_changes_nothing(program: t
 def test_a_pass_is_run_only_on_graphs_at_its_stages(program: tosaic.Program) -> None:
     ran = []
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
-    pipeline.insert_after("lower-to-integer", tosaic.Pass("count", ran.append, takes=["integer"]))
+    pipeline.insert_after("lower-to-integer", tosaic.lowering.Pass("count", ran.append, takes=["integer"]))
     tosaic.lower(program, pipeline=pipeline)  # nothing is quantized, so the graph stays at stage exported
     assert ran == []
 
@@ -103,8 +103,8 @@ def test_copies_of_any_kind_are_changed_apart() -> None:
 
 def test_pipelines_and_passes_are_not_pickled() -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    for each, name in ((pipeline, "Pipeline"), (pipeline["decompose"], "Pass")):
-        with pytest.raises(tosaic.InvalidGraph, match=rf"a tosaic\.{name} cannot be pickled"):
+    for each, name in ((pipeline, "tosaic.Pipeline"), (pipeline["decompose"], "tosaic.lowering.Pass")):
+        with pytest.raises(tosaic.InvalidGraph, match=rf"a {name} cannot be pickled"):
             pickle.dumps(each)
 
 
@@ -113,13 +113,13 @@ def test_a_pass_of_the_pipeline_runs_alone(program: tosaic.Program) -> None:
     graph = pipeline["decompose"].run(program.graph)
     assert graph is program.graph
     assert pipeline["legalize-tosa"].run(graph).stage == "tosa"
-    assert tosaic.Pass("double", double).run(graph).nodes[0].op == "mul"
+    assert tosaic.lowering.Pass("double", double).run(graph).nodes[0].op == "mul"
 
 
 def test_check_takes_a_pipeline(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
 
-    def refuse(graph: tosaic.Graph) -> None:
+    def refuse(graph: tosaic.program.Graph) -> None:
         raise tosaic.UnsupportedOp("not today")
 
     assert tosaic.check(program, pipeline=pipeline).ok
@@ -143,23 +143,38 @@ FAULTS: list[tuple[Any, str]] = [
         r"got 'fold-qdq'\. Passes of section quantize need a target with profile INT, such as TOSA-1\.0\+FP",
     ),
     (
-        lambda p: p.insert_after("decompose", tosaic.Pass("simplify", double)),
-        r"section has a pass of this name.* Give it a name of its own: tosaic\.Pass\('my-pass', function\)",
+        lambda p: p.insert_after("decompose", tosaic.lowering.Pass("simplify", double)),
+        r"has a pass of this name.* Give it a name of its own: tosaic\.lowering\.Pass\('my-pass', function\)",
     ),
-    (lambda p: p.insert_after("decompose", 3), r"'pass_': expected a tosaic.Pass, or a callable .*got 3"),
+    (
+        lambda p: p.insert_after("decompose", 3),
+        r"'pass_': expected a tosaic.lowering.Pass, or a callable .*got 3",
+    ),
     (lambda p: p.insert_after(3, double), r"'anchor': expected the name of a pass"),
     (lambda p: p["unroll"], r"has no such pass"),
-    (lambda p: tosaic.Pass("mine", double, takes=["lowered"]), r"'takes': expected a sequence of exported"),
-    (lambda p: tosaic.Pass("mine", double, takes="tosa"), r"'takes': expected a sequence of exported"),
-    (lambda p: tosaic.Pass("mine", double, makes="lowered"), r"'makes': expected one of exported"),
-    (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
-    (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
-    (lambda p: tosaic.Pass("", double), r"'name': expected a string"),
-    (lambda p: tosaic.Pass("a/b", double), r"'name': expected a string such as 'my-pass', without '/'"),
-    (lambda p: tosaic.Pass("a\0b", double), r"'name': expected a string"),
-    (lambda p: tosaic.Pass("mine", double, takes=[]), r"'takes': expected at least one of exported"),
-    (lambda p: p["decompose"].run(tosaic.Graph.parse(EMPTY), target=3), r"'target': expected a string"),
-    (lambda p: p["decompose"].run("text"), r"'graph': expected a tosaic.Graph, got 'text'"),
+    (
+        lambda p: tosaic.lowering.Pass("mine", double, takes=["lowered"]),
+        r"'takes': expected a sequence of exported",
+    ),
+    (
+        lambda p: tosaic.lowering.Pass("mine", double, takes="tosa"),
+        r"'takes': expected a sequence of exported",
+    ),
+    (lambda p: tosaic.lowering.Pass("mine", double, makes="lowered"), r"'makes': expected one of exported"),
+    (lambda p: tosaic.lowering.Pass("mine", 3), r"'run': expected a callable"),
+    (lambda p: tosaic.lowering.Pass(3, double), r"'name': expected a string"),
+    (lambda p: tosaic.lowering.Pass("", double), r"'name': expected a string"),
+    (
+        lambda p: tosaic.lowering.Pass("a/b", double),
+        r"'name': expected a string such as 'my-pass', without '/'",
+    ),
+    (lambda p: tosaic.lowering.Pass("a\0b", double), r"'name': expected a string"),
+    (lambda p: tosaic.lowering.Pass("mine", double, takes=[]), r"'takes': expected at least one of exported"),
+    (
+        lambda p: p["decompose"].run(tosaic.program.Graph.parse(EMPTY), target=3),
+        r"'target': expected a string",
+    ),
+    (lambda p: p["decompose"].run("text"), r"'graph': expected a tosaic.program.Graph, got 'text'"),
     (lambda p: tosaic.Pipeline("TOSA-1.0+FP"), r"expected a pipeline that Pipeline.default"),
     (lambda p: tosaic.Pipeline.default("TOSA-9"), r"\[target\]"),
 ]
@@ -179,12 +194,12 @@ ORDERS: list[tuple[Any, str]] = [
     (lambda p: p.remove("assign-dim-order"), r"'legalize/legalize-tosa' needs pass 'assign-dim-order'"),
     (lambda p: p.remove("legalize-tosa"), r"no pass makes a graph at stage tosa: expected 'legalize-tosa'"),
     (
-        lambda p: p.insert_after("legalize-tosa", tosaic.Pass("late", double, takes=["exported"])),
+        lambda p: p.insert_after("legalize-tosa", tosaic.lowering.Pass("late", double, takes=["exported"])),
         r"'legalize/late' takes graphs at stage exported: expected a place before 'legalize/legalize-tosa', "
         r"got a place where graphs are at stage tosa",
     ),
     (
-        lambda p: p.insert_before("decompose", tosaic.Pass("mine", double, needs=["legalize-tosa"])),
+        lambda p: p.insert_before("decompose", tosaic.lowering.Pass("mine", double, needs=["legalize-tosa"])),
         r"'decompose/mine' needs pass 'legalize-tosa' before it: .*got it stands after it",
     ),
 ]
@@ -192,7 +207,7 @@ ORDERS: list[tuple[Any, str]] = [
 
 def test_a_pass_that_claims_stage_tosa_and_returns_nothing_is_named(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, makes="tosa"))
+    pipeline.replace("legalize-tosa", tosaic.lowering.Pass("mine", lambda graph: None, makes="tosa"))
     with pytest.raises(
         tosaic.InvalidGraph,
         match=r"do not lead to stage tosa: .* got a graph at stage exported\. Pass 'legalize/mine' claims to "
@@ -216,17 +231,17 @@ def test_a_fault_of_the_order_is_refused_before_any_pass_runs(
     assert ran == []
 
 
-def relabelled(graph: tosaic.Graph) -> tosaic.Graph:
-    return tosaic.Graph.parse(graph.text().replace("stage=exported", "stage=integer"))
+def relabelled(graph: tosaic.program.Graph) -> tosaic.program.Graph:
+    return tosaic.program.Graph.parse(graph.text().replace("stage=exported", "stage=integer"))
 
 
 RESULTS: list[tuple[Any, str]] = [
     (
-        lambda graph: tosaic.Graph.parse(graph.text().replace("3,4", "3,5")),
+        lambda graph: tosaic.program.Graph.parse(graph.text().replace("3,4", "3,5")),
         r"other inputs or outputs: expected inputs 'x' \[3,4\], outputs .*\[3,4\], got inputs 'x' \[3,5\], ",
     ),
     (
-        lambda graph: tosaic.Graph.parse(graph.text().replace("f32", "f16")),
+        lambda graph: tosaic.program.Graph.parse(graph.text().replace("f32", "f16")),
         r"pass 'mine' changes the type of input 'x': expected f32\[3,4\], got f16\[3,4\]",
     ),
     (
@@ -235,14 +250,14 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda graph: "text",
-        r"pass 'mine' failed: it does not return a graph: expected a tosaic.Graph, or None .*got str",
+        r"pass 'mine' failed: it does not return a graph: expected a tosaic.program.Graph, or None .*got str",
     ),
     (
-        lambda graph: tosaic.Graph.parse(graph.text().replace('path="x"', 'path="y"')),
+        lambda graph: tosaic.program.Graph.parse(graph.text().replace('path="x"', 'path="y"')),
         r"pass 'mine' returns a graph with other inputs or outputs: expected inputs 'x' \[3,4\], .* 'y'",
     ),
     (
-        lambda graph: tosaic.Graph.parse(graph.text().replace("[3,4]", "[5,4]")),
+        lambda graph: tosaic.program.Graph.parse(graph.text().replace("[3,4]", "[5,4]")),
         r"other inputs or outputs: expected inputs 'x' \[3,4\], outputs .*\[3,4\], got inputs 'x' \[5,4\], ",
     ),
 ]
@@ -251,13 +266,13 @@ RESULTS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("run", "message"), RESULTS)
 def test_what_a_pass_returns_is_checked(program: tosaic.Program, run: Any, message: str) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    pipeline.insert_before("decompose", tosaic.Pass("mine", run))
+    pipeline.insert_before("decompose", tosaic.lowering.Pass("mine", run))
     with pytest.raises(tosaic.InvalidGraph, match=message):
         tosaic.lower(program, pipeline=pipeline)
 
 
 def test_an_exception_of_a_pass_says_which_pass_it_comes_from(program: tosaic.Program) -> None:
-    def wrong(graph: tosaic.Graph) -> None:
+    def wrong(graph: tosaic.program.Graph) -> None:
         raise KeyError("nothing")
 
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
@@ -271,7 +286,7 @@ def test_two_functions_without_a_name_need_names() -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
     pipeline.insert_before("decompose", lambda graph: None)
     with pytest.raises(
-        tosaic.InvalidGraph, match=r"got '<lambda>'\. Give it a name of its own: tosaic\.Pass"
+        tosaic.InvalidGraph, match=r"got '<lambda>'\. Give it a name of its own: tosaic\.lowering\.Pass"
     ):
         pipeline.insert_before("decompose", lambda graph: None)
 
@@ -284,20 +299,20 @@ def test_a_pass_alone_refuses_a_graph_at_a_stage_that_it_does_not_take(program: 
         r"quantized, got a graph at stage exported\. Run 'fold-qdq' before it\.",
     ):
         pipeline["lower-to-integer"].run(program.graph)
-    mine = tosaic.Pass("mine", double, takes=["tosa"])
+    mine = tosaic.lowering.Pass("mine", double, takes=["tosa"])
     with pytest.raises(tosaic.InvalidGraph, match=r"at stage tosa are made by 'legalize-tosa'\."):
         mine.run(program.graph)
 
 
 def test_a_place_for_a_pass_at_stage_quantized_is_named() -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
-    pipeline.insert_after("decompose", tosaic.Pass("mine", double, takes=["quantized"]))
+    pipeline.insert_after("decompose", tosaic.lowering.Pass("mine", double, takes=["quantized"]))
     with pytest.raises(
         tosaic.InvalidGraph, match=r"expected a place before 'quantize/quantize-boundary'|before 'q"
     ):
         pipeline.check()
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
-    pipeline.insert_before("fold-qdq", tosaic.Pass("mine", double, takes=["quantized"]))
+    pipeline.insert_before("fold-qdq", tosaic.lowering.Pass("mine", double, takes=["quantized"]))
     with pytest.raises(tosaic.InvalidGraph, match=r"expected a place after 'quantize/fold-qdq', got"):
         pipeline.check()
 
@@ -305,7 +320,7 @@ def test_a_place_for_a_pass_at_stage_quantized_is_named() -> None:
 def test_a_pass_in_the_place_of_decompose_that_expands_nothing_is_named() -> None:
     silu = torch.export.export(nn.SiLU(), (X,))
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    pipeline.replace("decompose", tosaic.Pass("nothing", lambda graph: None))
+    pipeline.replace("decompose", tosaic.lowering.Pass("nothing", lambda graph: None))
     with pytest.raises(
         tosaic.UnsupportedOp,
         match=r"pass 'decompose/nothing' stands in the place of 'decompose', and does not expand all",
@@ -344,7 +359,7 @@ def test_a_rewriter_that_keeps_every_node_makes_no_graph(program: tosaic.Program
     assert rewriter.finish() is None
 
 
-HALVES = tosaic.QParams("i8", (0.5,), (3,), -128, 127)
+HALVES = tosaic.ports.QParams("i8", (0.5,), (3,), -128, 127)
 MISUSE: list[tuple[Any, str]] = [
     (lambda r, n: r.copy(n[1]), r"visited in order.* expected 'add', got 'relu'"),
     (lambda r, n: (r.copy(n[0]), r.copy(n[0])), r"visited in order.* expected 'relu', got 'add'"),
@@ -378,7 +393,7 @@ MISUSE: list[tuple[Any, str]] = [
         lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=HALVES),
         r"only at stage quantized does a result of 'relu' become integers .* Emit 'quantize', or insert",
     ),
-    (lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=3), r"no qparams: expected a tosaic.QPar"),
+    (lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=3), r"expected a tosaic\.ports\.QParams"),
     (lambda r, n: r.constant(n[0], np.zeros(2)), r"dtype that TOSA lacks: .* Write .*dtype='f32'\)"),
     (lambda r, n: r.constant(n[0], 3.0, dtype="float"), r"'dtype': expected one of bool, .*got 'float'"),
     (lambda r, n: r.replace(n[0], r.constant(n[0], np.zeros(2, np.float32))), r"another type: .*f32\[3,4\]"),
@@ -409,7 +424,7 @@ def test_misuse_of_a_rewriter_is_refused(program: tosaic.Program, use: Any, mess
 
 
 def test_a_node_of_another_graph_is_refused(program: tosaic.Program) -> None:
-    other = tosaic.Graph.parse(program.graph.text())
+    other = tosaic.program.Graph.parse(program.graph.text())
     with pytest.raises(tosaic.InvalidGraph, match="the node is of another graph"):
         tosaic.Rewriter(program.graph).copy(other.nodes[0])
 
@@ -430,7 +445,7 @@ def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Progra
 def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tosaic.Program) -> None:
     """Constants after the first changed node have other ids in the new graph."""
 
-    def late(graph: tosaic.Graph) -> tosaic.Graph | None:
+    def late(graph: tosaic.program.Graph) -> tosaic.program.Graph | None:
         rewriter = tosaic.Rewriter(graph)
         for node in graph.nodes:
             if node.op != "relu":
@@ -443,7 +458,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
             rewriter.replace(node, total)
         return rewriter.finish()
 
-    def early(graph: tosaic.Graph) -> tosaic.Graph | None:
+    def early(graph: tosaic.program.Graph) -> tosaic.program.Graph | None:
         rewriter = tosaic.Rewriter(graph)
         (constant,) = [v for node in graph.nodes for v in node.operands if v.name == "late2"]
         for node in graph.nodes:
@@ -453,7 +468,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
                 rewriter.copy(node)
         return rewriter.finish()
 
-    def instead(graph: tosaic.Graph) -> tosaic.Graph | None:
+    def instead(graph: tosaic.program.Graph) -> tosaic.program.Graph | None:
         rewriter = tosaic.Rewriter(graph)
         (constant,) = [v for node in graph.nodes for v in node.operands if v.name == "late2"]
         for node in graph.nodes:
@@ -482,7 +497,7 @@ def test_an_operator_of_several_results_is_emitted() -> None:
     graph = rewriter.finish()
     assert graph is not None
     graph.verify()
-    np.testing.assert_array_equal(tosaic.from_graph(graph).run(X.numpy()), X.relu().numpy())
+    np.testing.assert_array_equal(tosaic.program.from_graph(graph).run(X.numpy()), X.relu().numpy())
 
 
 def test_python_numbers_become_constants_as_torch_tensor_converts_them(program: tosaic.Program) -> None:
@@ -535,12 +550,12 @@ def quantized() -> torch.export.ExportedProgram:
 
 
 @pytest.fixture(scope="module")
-def folded(quantized: torch.export.ExportedProgram) -> tosaic.Graph:
+def folded(quantized: torch.export.ExportedProgram) -> tosaic.program.Graph:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
     return pipeline["fold-qdq"].run(tosaic.from_exported(quantized).graph)
 
 
-def with_clamp(graph: tosaic.Graph, **options: Any) -> tosaic.Graph | None:
+def with_clamp(graph: tosaic.program.Graph, **options: Any) -> tosaic.program.Graph | None:
     """Replaces relu(x) by clamp(x, min=0), with the qparams of the relu."""
     rewriter = tosaic.Rewriter(graph)
     for node in graph.nodes:
@@ -554,7 +569,7 @@ def with_clamp(graph: tosaic.Graph, **options: Any) -> tosaic.Graph | None:
     return rewriter.finish()
 
 
-def at_relu(graph: tosaic.Graph) -> tuple[tosaic.Rewriter, tosaic.Node]:
+def at_relu(graph: tosaic.program.Graph) -> tuple[tosaic.Rewriter, tosaic.program.Node]:
     rewriter = tosaic.Rewriter(graph)
     for node in graph.nodes:
         if node.op == "relu":
@@ -565,7 +580,9 @@ def at_relu(graph: tosaic.Graph) -> tuple[tosaic.Rewriter, tosaic.Node]:
 
 def test_a_pass_emits_quantized_values(quantized: torch.export.ExportedProgram) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
-    pipeline.insert_before("lower-to-integer", tosaic.Pass("with-clamp", with_clamp, takes=["quantized"]))
+    pipeline.insert_before(
+        "lower-to-integer", tosaic.lowering.Pass("with-clamp", with_clamp, takes=["quantized"])
+    )
     lowered = tosaic.lower(quantized, pipeline=pipeline)
     assert next(timing for timing in lowered.timings if timing.name == "with-clamp").changed
     np.testing.assert_array_equal(
@@ -574,13 +591,13 @@ def test_a_pass_emits_quantized_values(quantized: torch.export.ExportedProgram) 
     assert tosaic.compare(quantized, lowered, (IMAGE,)).ok
 
 
-def test_quantized_values_have_qparams_and_floats_have_none(folded: tosaic.Graph) -> None:
+def test_quantized_values_have_qparams_and_floats_have_none(folded: tosaic.program.Graph) -> None:
     (relu,) = [node for node in folded.nodes if node.op == "relu"]
-    assert relu.results[0].qparams == tosaic.QParams("i8", (0.01,), (-128,), -128, 127)
+    assert relu.results[0].qparams == tosaic.ports.QParams("i8", (0.01,), (-128,), -128, 127)
     assert folded.inputs[0].value.qparams is None
 
 
-def test_a_node_between_dequantize_and_quantize_gives_quantized_values(folded: tosaic.Graph) -> None:
+def test_a_node_between_dequantize_and_quantize_gives_quantized_values(folded: tosaic.program.Graph) -> None:
     rewriter, node = at_relu(folded)
     old, out = node.operands[0].qparams, node.results[0].qparams
     assert old is not None
@@ -609,7 +626,7 @@ QUANTIZED_MISUSE: list[tuple[Any, str]] = [
     ),
     (
         lambda r, n: r.emit(
-            n, "clamp", n.operands, {"min": 0.0}, qparams=tosaic.QParams("i8", (0.5,), (3,), 0, 300)
+            n, "clamp", n.operands, {"min": 0.0}, qparams=tosaic.ports.QParams("i8", (0.5,), (3,), 0, 300)
         ),
         r"the qparams of 'clamp' make no sense: expected a range within -128..127, got 0..300",
     ),
@@ -634,19 +651,21 @@ QUANTIZED_MISUSE: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("use", "message"), QUANTIZED_MISUSE)
 def test_misuse_of_a_rewriter_at_stage_quantized_is_refused(
-    folded: tosaic.Graph, use: Any, message: str
+    folded: tosaic.program.Graph, use: Any, message: str
 ) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=message):
         use(*at_relu(folded))
 
 
-def test_a_quantized_constant_replaces_a_quantized_value(folded: tosaic.Graph) -> None:
+def test_a_quantized_constant_replaces_a_quantized_value(folded: tosaic.program.Graph) -> None:
     rewriter, node = at_relu(folded)
     zeros = rewriter.constant(node, np.zeros((1, 2, 3, 3), np.int8), qparams=node.results[0].qparams)
     rewriter.replace(node, zeros)
 
 
-def test_an_error_at_stage_quantized_names_the_node_that_is_in_the_graph(folded: tosaic.Graph) -> None:
+def test_an_error_at_stage_quantized_names_the_node_that_is_in_the_graph(
+    folded: tosaic.program.Graph,
+) -> None:
     rewriter, node = at_relu(folded)
     assert (node.name, node.origins[0].fx_name) == ("relu_1", "dequantize_per_tensor_1")
     with pytest.raises(tosaic.InvalidGraph, match=r"\(node 'relu_1', test_pipelines\.py:\d+\)"):

@@ -47,7 +47,7 @@ def of_module(module: nn.Module, *args: torch.Tensor) -> tosaic.Program:
 
 
 @pytest.fixture(scope="module")
-def profile(case) -> tosaic.Profile:
+def profile(case) -> tosaic.profiling.Profile:
     return case.lowered.prepare().profile(case.x, runs=4)
 
 
@@ -56,7 +56,7 @@ def integers(case) -> tosaic.Lowered:
     return tosaic.lower(tosaic.quantize(case.program, [case.x]), target="TOSA-1.0+INT")
 
 
-def require_sums(profile: tosaic.Profile) -> None:
+def require_sums(profile: tosaic.profiling.Profile) -> None:
     """Every run is the sum of its parts. The profile by any property of steps adds up to the same sum."""
     outermost = {i for i, step in enumerate(profile.steps) if step.parent is None}
     for run in profile.runs:
@@ -84,8 +84,10 @@ def test_the_times_of_a_profile_add_up(profile) -> None:
 
 
 def test_a_profile_says_what_it_is(case, profile) -> None:
-    assert repr(profile).startswith("<tosaic.Profile of forward: ")
-    assert repr(case.lowered.profile).startswith("<tosaic.LoweringProfile of forward for TOSA-1.0+FP: ")
+    assert repr(profile).startswith("<tosaic.profiling.Profile of forward: ")
+    assert repr(case.lowered.profile).startswith(
+        "<tosaic.profiling.LoweringProfile of forward for TOSA-1.0+FP: "
+    )
 
 
 def test_a_profiled_run_has_the_result_of_a_run(case, profile) -> None:
@@ -394,7 +396,7 @@ def test_bytes_are_in_the_profile_once_they_were_made(case, tmp_path) -> None:
 
 
 def test_a_program_of_a_graph_has_no_import(case) -> None:
-    lowered = tosaic.lower(tosaic.from_graph(case.program.snapshot().graph))
+    lowered = tosaic.lower(tosaic.program.from_graph(case.program.snapshot().graph))
     assert "import" not in [step.name for step in lowered.profile.steps]
 
 

@@ -72,7 +72,7 @@ def test_str_is_one_screen_and_html_has_the_graph_folded(case) -> None:
 
 
 def test_text_reads_back(case) -> None:
-    assert tosaic.Graph.parse(case.program.text()).text() == case.program.text()
+    assert tosaic.program.Graph.parse(case.program.text()).text() == case.program.text()
 
 
 def test_an_archive_reads_back_and_runs_the_same(case, tmp_path) -> None:

@@ -155,7 +155,7 @@ def test_bars_in_markdown_cells_are_escaped() -> None:
 
 
 def test_the_message_of_a_problem_has_all_its_parts() -> None:
-    problem = tosaic.Problem(
+    problem = tosaic.lowering.Problem(
         what="no lowering", where="legalize-tosa", node="det", source="model.py:3", hint="Rewrite it"
     )
     assert problem.message == "[legalize-tosa] no lowering (node 'det', model.py:3). Rewrite it."

@@ -72,7 +72,7 @@ def test_random_numbers_and_trained_calls_are_not_left_to_torch() -> None:
 
 
 def test_a_description_of_the_user_takes_precedence() -> None:
-    own = tosaic.ForeignOp("aten::lgamma", lambda x: np.zeros_like(x))
+    own = tosaic.ports.ForeignOp("aten::lgamma", lambda x: np.zeros_like(x))
     exported = torch.export.export(FunctionModule(torch.lgamma), (X,))
     assert not np.asarray(tosaic.from_exported(exported, operators=[own]).run(X)).any()
 
@@ -84,7 +84,7 @@ def test_a_file_needs_the_kernel_that_the_hint_names(tmp_path: Path) -> None:
     program = tosaic.load(tmp_path / "m.tosaic")
     with pytest.raises(tosaic.UnsupportedOp, match=r"no kernel for the foreign operator 'aten.lgamma"):
         program.run(X)
-    described = tosaic.ForeignOp("aten::lgamma", TorchKernel("aten.lgamma.default"))
+    described = tosaic.ports.ForeignOp("aten::lgamma", TorchKernel("aten.lgamma.default"))
     found = program.with_operators([described]).run(X)
     np.testing.assert_array_equal(np.asarray(found), torch.lgamma(X).numpy())
 
@@ -181,7 +181,7 @@ def test_an_export_takes_descriptions_of_the_user(tmp_path: Path) -> None:
         torch.manual_seed(1)
         samples = [(torch.randn(2, 4),) for _ in range(4)]
         exported = torch.export.export(Net().eval(), samples[0])
-        halved = tosaic.ForeignOp("lab_of_exports::halved", lambda x: x / 2)
+        halved = tosaic.ports.ForeignOp("lab_of_exports::halved", lambda x: x / 2)
         given: list[Any] = [exported, tosaic.from_exported(exported)]
         for at, model in enumerate(given):
             result = tosaic.export_model(

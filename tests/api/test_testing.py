@@ -28,7 +28,7 @@ SUITE = """
     '''
 
     def mismatch():
-        a, b = (tosaic.Graph.parse(TEXT.format(op)) for op in ("relu", "neg"))
+        a, b = (tosaic.program.Graph.parse(TEXT.format(op)) for op in ("relu", "neg"))
         assert_matches(b, a, np.float32([1, 2, 3]))
 """
 

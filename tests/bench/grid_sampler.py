@@ -85,7 +85,7 @@ def _inputs(size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _expanded(graph: Any) -> Any:
-    return tosaic.from_graph(tosaic.Pipeline.default()["decompose"].run(graph)).prepare()
+    return tosaic.program.from_graph(tosaic.Pipeline.default()["decompose"].run(graph)).prepare()
 
 
 def _calls(prepared: Any, args: Sequence[Any], repeats: int) -> Callable[[], Any]:
@@ -145,7 +145,7 @@ def _integers(combination: Combination, arrays: Sequence[Any], rounds: int) -> f
     """Returns the time of the expansion over that of the kernel, whose integers are equal."""
     args = _quantized(SNORM, arrays[0] / 4), _quantized(GRID16, arrays[1])
     graph = integer_graph(IntegerCall(combination, SNORM, GRID16, SNORM, args))
-    kernel = _calls(tosaic.from_graph(graph).prepare(), args, REPEATS // 2)
+    kernel = _calls(tosaic.program.from_graph(graph).prepare(), args, REPEATS // 2)
     expansion = _calls(_expanded(graph), args, REPEATS // 4)
     (a, found), (b, expected) = in_turns([kernel, expansion], rounds)
     np.testing.assert_array_equal(found, expected)

@@ -143,7 +143,7 @@ class Checked:
         return self.minimal and not any(wrong) and self.distinct > 1
 
 
-def _disagreeing(split: tosaic.SplitLowered) -> list[str]:
+def _disagreeing(split: tosaic.partitions.SplitLowered) -> list[str]:
     """Returns the values that two groups have in different dim orders."""
     orders: dict[str, set[tuple[int, ...]]] = {}
     for group, part in zip(split.partitions.groups, split.parts, strict=True):

@@ -121,7 +121,7 @@ def test_a_graph_without_its_weights_is_refused_when_it_is_run() -> None:
     text = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 8),))).text()
     graph = _core.Graph.parse(text)
     assert graph.text() == text
-    message = refusal(tosaic.InvalidGraph, tosaic.from_graph(graph).run, np.ones((1, 8), np.float32))
+    message = refusal(tosaic.InvalidGraph, tosaic.program.from_graph(graph).run, np.ones((1, 8), np.float32))
     assert message.startswith("[storage] constant 'weight' has no data (node 'linear'")
     assert message.endswith("It was read from a text form without its weights; bind them first.")
 

@@ -32,7 +32,7 @@ def test_an_unsupported_operator_is_named_with_its_place() -> None:
         "[legalize-tosa] operator 'aten.special_i0.default' is foreign to tosaic "
         f"{place(forward, 'special_i0')}. Leave it on the host, tosaic.lower(..., unsupported='split'), "
         "replace it in the module, or describe it with a domain and a name: tosaic.from_exported(program, "
-        "operators=[tosaic.ForeignOp('aten.special_i0.default', kernel, domain='my_library', "
+        "operators=[tosaic.ports.ForeignOp('aten.special_i0.default', kernel, domain='my_library', "
         "name='my_operator')]), in C++ OpaqueAttrs::domain and name."
     )
 
@@ -304,7 +304,7 @@ def test_wrong_values_of_option_unsupported_are_refused() -> None:
 def test_a_value_that_is_not_a_program_is_refused() -> None:
     assert refusal(tosaic.InvalidGraph, tosaic.lower, torch.nn.ReLU()) == (
         "[import] this is not a program: expected a torch.export.ExportedProgram, tosaic.Program, "
-        "tosaic.Graph or path, got ReLU. "
+        "tosaic.program.Graph or path, got ReLU. "
         "Export the module first: torch.export.export(module, example_inputs)."
     )
 

@@ -82,7 +82,7 @@ def test_other_files_with_such_values_are_refused(value: str, tmp_path: Path, ca
     )
     path = tmp_path / "file.json"
     readers: list[tuple[str, Callable[[], Any]]] = [
-        (plan, lambda: tosaic.MemoryPlan.from_json(path)),
+        (plan, lambda: tosaic.memory.MemoryPlan.from_json(path)),
         (recipe, lambda: tosaic.Recipe.load(path)),
         ('{"a": PLACE}', lambda: tosaic.IoQuant.from_json(path.read_text())),
     ]

@@ -175,4 +175,4 @@ def test_regions_of_a_text_cannot_be_nested_without_end() -> None:
     inner = "  %a: f32[1] = cond() regions {\n graph @r stage=exported {\n"
     text = "tosaic 1\ngraph @g stage=exported {\n" + inner * 5000
     with pytest.raises(tosaic.InvalidGraph, match="regions are nested too deeply"):
-        tosaic.Graph.parse(text)
+        tosaic.program.Graph.parse(text)

@@ -58,7 +58,7 @@ def program() -> Any:
         .replace("test_visible_names.py", evil)
         .replace("linear.py", evil)
     )
-    return tosaic.from_graph(tosaic.Graph.parse(changed))
+    return tosaic.program.from_graph(tosaic.program.Graph.parse(changed))
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def reports(
     file = tosaic.load_pte(files["p"])
     yield "pte", file
     yield "method", file.method()
-    yield "kernels", tosaic.kernel_list(program)
+    yield "kernels", tosaic.registration.kernel_list(program)
     yield "sensitivity", tosaic.sensitivity(program, [(x,)], progress=False)
     yield "explanation", tosaic.explain_quantization(quantized)
     yield "export", tosaic.export_model(program, recipe="tosa-int8", samples=[(x,)], verbose=0)
@@ -200,12 +200,13 @@ def test_no_report_has_what_acts(program: Any, files: dict[str, str]) -> None:
 
 def parts_of_reports() -> list[Any]:
     """Objects inside of results, with texts of their own, and recipes of strangers."""
+    from tosaic import Recipe
     from tosaic.calibration.collapsed_operands import CollapsedOperand
     from tosaic.calibration.saturated_biases import SaturatedBias
     from tosaic.exporting.scenario import Scenario, ScenarioPort
     from tosaic.lowering.layout import Demand
     from tosaic.pte.payloads import Place
-    from tosaic.recipes import Difference, Recipe
+    from tosaic.recipes import Difference
 
     port = ScenarioPort(EVIL, "f32", (1,), (0,), EVIL)
     return [
@@ -227,7 +228,7 @@ def test_no_part_of_a_result_has_what_acts() -> None:
 def test_labels_of_dot_end_between_characters(program: Any) -> None:
     """A label has 60 bytes, and half a character would be no text."""
     text = program.text().replace("%linear", '%"' + "层" * 30 + '"')
-    graph = tosaic.Graph.parse(text)
+    graph = tosaic.program.Graph.parse(text)
     assert "层..." in graph.dot()
 
 
@@ -236,12 +237,12 @@ def test_a_memory_plan_in_a_table_has_no_name_that_acts(program: Any, folder: Pa
     text = (
         program.text().replace('\\nFORGED: yes"', '\\nFORGED: yes =SUM(1)"').replace("%linear", '%"=SUM(1)"')
     )
-    plan = tosaic.lower(tosaic.from_graph(tosaic.Graph.parse(text))).plan_memory()
+    plan = tosaic.lower(tosaic.program.from_graph(tosaic.program.Graph.parse(text))).plan_memory()
     plan.to_csv(folder / "plan.csv")
     written = (folder / "plan.csv").read_text()
     assert found_in(written) == set()
     assert not [line for line in written.splitlines() if line.startswith("=")]
-    read = tosaic.MemoryPlan.from_csv(folder / "plan.csv")
+    read = tosaic.memory.MemoryPlan.from_csv(folder / "plan.csv")
     assert [each.offset for each in read.buffers] == [each.offset for each in plan.buffers]
     assert read.fault == ""
 
@@ -257,8 +258,8 @@ def test_no_log_message_has_what_acts(program: Any, files: dict[str, str], caplo
 def test_the_text_of_a_graph_is_read_back_with_its_names(program: Any) -> None:
     text = program.text()
     assert found_in(text) == set()
-    assert tosaic.Graph.parse(text).text() == text
-    assert EVIL in [each.name for each in tosaic.Graph.parse(text).values]
+    assert tosaic.program.Graph.parse(text).text() == text
+    assert EVIL in [each.name for each in tosaic.program.Graph.parse(text).values]
 
 
 def test_an_error_has_the_name_itself_among_its_parts() -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.recipes import PassChange, Recipe, Stage, named, qat
+from tosaic import Recipe
+from tosaic.recipes import PassChange, Stage, named, qat
 
 from exporting.networks import HEIGHT, WIDTH, Warp, images, seeded
 
@@ -223,7 +224,7 @@ def test_the_files_of_an_export_are_read_back(tmp_path: Path) -> None:
     integers = result.io.input(0).quantize(x)
     last = np.ascontiguousarray(integers.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     expected = result.run(last)
-    np.testing.assert_array_equal(tosaic.load_split(folder / "groups").run(last), expected)
+    np.testing.assert_array_equal(tosaic.partitions.load_split(folder / "groups").run(last), expected)
     np.testing.assert_array_equal(tosaic.load_pte(folder / "warp.pte").run(last), expected)
     assert tosaic.load(folder / "programs" / "quantized.tosaic").inputs[0].shape == (1, 3, HEIGHT, WIDTH)
 

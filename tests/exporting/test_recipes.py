@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import tosaic
-from tosaic import recipes
+from tosaic import Recipe, recipes
 from tosaic.annotation import Clear, Fix, Inputs, MinMax, Operator, Outputs, Select, q_format
 from tosaic.calibration.accuracy import Gptq
-from tosaic.recipes import PassChange, Recipe, Stage
+from tosaic.recipes import PassChange, Stage
 
 Q7, Q15 = q_format("Q0.7"), q_format("Q0.15")
 

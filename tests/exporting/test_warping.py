@@ -28,7 +28,7 @@ def host_nodes(result: tosaic.ExportResult) -> list[str]:
     return [node.op for node, group in zip(plan.graph.nodes, plan.group_of, strict=True) if group is None]
 
 
-def is_snorm(port: tosaic.Port) -> bool:
+def is_snorm(port: tosaic.ports.Port) -> bool:
     found = port.qparams
     return found is not None and (found.scale, found.zero_point, found.qmin, found.qmax) == (
         SNORM.scale,

@@ -15,8 +15,9 @@ import pytest
 import torch
 import tosaic
 from torch import nn
+from tosaic import Recipe
 from tosaic.annotation import Outputs, q_format
-from tosaic.recipes import Recipe, Stage
+from tosaic.recipes import Stage
 
 from exporting.networks import TwoInputs, Warp, images, seeded
 
@@ -292,10 +293,10 @@ def test_a_full_disk_leaves_nothing_of_the_folder(tmp_path: Path) -> None:
 import resource, signal
 import numpy as np
 import tosaic
-from tosaic import Graph
+from tosaic.program import Graph
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 text = '''{SMALL}'''
-program = tosaic.from_graph(Graph.parse(text))
+program = tosaic.program.from_graph(Graph.parse(text))
 result = tosaic.export_model(
     program, recipe=tosaic.Recipe(name="r", claimants=["TOSA-1.0+FP"]), verbose=0,
     samples=[(np.ones((1, 4096), np.float32),)],
@@ -345,7 +346,7 @@ OPTIONS = [name for name in inspect.signature(tosaic.export_model).parameters if
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_values_of_any_type_are_accepted_or_refused_by_our_errors(option: str) -> None:
-    program = tosaic.from_graph(tosaic.Graph.parse(SMALL))
+    program = tosaic.program.from_graph(tosaic.program.Graph.parse(SMALL))
     plain = {
         "model": program,
         "recipe": Recipe(name="r", claimants=["TOSA-1.0+FP"]),

@@ -134,7 +134,7 @@ def measure(name: str, claimant: str) -> Measured:
     return out
 
 
-def _compare_methods(out: Measured, path: Path, split: tosaic.SplitLowered, theirs: bytes) -> None:
+def _compare_methods(out: Measured, path: Path, split: tosaic.partitions.SplitLowered, theirs: bytes) -> None:
     a, b = shape_of(path.read_bytes()), shape_of(theirs)
     out.delegates = len(a.backends)
     out.kernels = len(a.calls) - out.delegates
@@ -159,7 +159,7 @@ def _compare_methods(out: Measured, path: Path, split: tosaic.SplitLowered, thei
     )
 
 
-def _run(out: Measured, path: Path, split: tosaic.SplitLowered, sample: Any) -> None:
+def _run(out: Measured, path: Path, split: tosaic.partitions.SplitLowered, sample: Any) -> None:
     expected = _arrays(split.run(*sample))
     sources = {f"delegate{i}": part for i, part in enumerate(split.parts)}
     file = tosaic.load_pte(path, sources=None if out.claimant.startswith("TOSA") else sources)

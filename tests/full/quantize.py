@@ -219,7 +219,7 @@ def _shaken(network: Network, unseen: Sequence[Sample], floats: Sequence[Array])
     return ratios, min(distances)
 
 
-def shake(qparams: Mapping[Any, tosaic.QParams], random: np.random.Generator) -> Callable[[Plan], None]:
+def shake(qparams: Mapping[Any, tosaic.ports.QParams], random: np.random.Generator) -> Callable[[Plan], None]:
     """Returns a rule that gives every activation the scale of `qparams` times about 1 + _SHAKEN."""
 
     def rule(plan: Plan) -> None:

@@ -132,7 +132,7 @@ def fixed_point(known: Any, bits: int) -> Callable[[Plan], None]:
     return rule
 
 
-def format_of(qparams: tosaic.QParams, bits: int) -> str:
+def format_of(qparams: tosaic.ports.QParams, bits: int) -> str:
     """Returns the format with the fewest bits before the point that holds the range of the qparams."""
     scale, zero_point = qparams.scales[0], qparams.zero_points[0]
     most = max(scale * (qparams.qmax - zero_point), scale * (zero_point - qparams.qmin))

@@ -151,7 +151,7 @@ def measure(network: str, name: str) -> Exported:
     return out
 
 
-def wanted_files(recipe: recipes.Recipe, result: tosaic.ExportResult) -> list[str]:
+def wanted_files(recipe: tosaic.Recipe, result: tosaic.ExportResult) -> list[str]:
     """Returns the files that an export has to leave behind, by the claimants of its groups."""
     wanted = [*_ALWAYS]
     lowered = result.lowered

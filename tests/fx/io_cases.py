@@ -14,7 +14,8 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from torch import nn
-from tosaic import IoQuant, QParams
+from tosaic import IoQuant
+from tosaic.ports import QParams
 
 Q = torch.ops.quantized_decomposed
 Tensor = torch.Tensor

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tosaic
-from tosaic import QParams
+from tosaic.ports import QParams
 
 torch = pytest.importorskip("torch")
 exir = pytest.importorskip("executorch.exir")

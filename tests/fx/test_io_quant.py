@@ -32,8 +32,9 @@ from fx.io_cases import (
     run,
 )
 from torch import nn
-from tosaic import IoQuant, QParams
+from tosaic import IoQuant
 from tosaic.lowering.reference_model import run_reference_model
+from tosaic.ports import QParams
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("FutureWarning", "DeprecationWarning")

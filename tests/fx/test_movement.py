@@ -184,7 +184,7 @@ def test_sums_at_places_known_only_when_run_compare_all_pairs() -> None:
 def test_an_index_out_of_range_is_named_when_run() -> None:
     program = imported(lambda x, i: torch.index_put(x, (i,), x[0]), FLOATS, torch.tensor([0]))
     with pytest.raises(tosaic.InvalidGraph, match="index_put"):
-        tosaic.from_graph(program.graph).run(FLOATS, torch.tensor([4]))
+        tosaic.program.from_graph(program.graph).run(FLOATS, torch.tensor([4]))
 
 
 @pytest.mark.parametrize("places", [[[5, -1, 9999, 2]], [[-6, -7, 4, 0]], [[3, 2, 1, 0]]])

@@ -286,7 +286,7 @@ def test_text_round_trips() -> None:
     assert graph.diff(again) == ""
     assert "linear" in graph.dot()
     assert repr(graph).startswith(
-        "<tosaic.Graph 'forward' @exported: 1 inputs, 4 nodes, 4 constants, 1 outputs"
+        "<tosaic.program.Graph 'forward' @exported: 1 inputs, 4 nodes, 4 constants, 1 outputs"
     )
 
 

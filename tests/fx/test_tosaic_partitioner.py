@@ -346,7 +346,7 @@ def test_payloads_have_the_dim_orders_of_the_program() -> None:
     manager = lower(quantized("channels last"), [TosaicPartitioner(INT)])
     module = modules_of(manager)[0]
     nodes = {node.name: node for node in module.original_module.graph.nodes}
-    program = tosaic.from_graph(tosaic._core.deserialize(module.processed_bytes))
+    program = tosaic.program.from_graph(tosaic._core.deserialize(module.processed_bytes))
     for name, port in zip(module.original_module.graph_signature.user_inputs, program.inputs, strict=True):
         value = nodes[name].meta["val"]
         assert tuple(port.shape) == tuple(value.shape[axis] for axis in value.dim_order())

@@ -45,10 +45,10 @@ def arguments(channels: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 def with_samplers(target: str, shaders: dict[str, str] = SHADERS) -> tosaic.Pipeline:
     pipeline = tosaic.Pipeline.default(target)
     if "INT" in target:
-        pipeline.insert_after("fold-qdq", tosaic.rgba_pass())
+        pipeline.insert_after("fold-qdq", tosaic.lowering.rgba_pass())
     else:
-        pipeline.insert_before("decompose", tosaic.rgba_pass())
-    pipeline.insert_after("rgba", tosaic.custom_samplers(shaders))
+        pipeline.insert_before("decompose", tosaic.lowering.rgba_pass())
+    pipeline.insert_after("rgba", tosaic.lowering.custom_samplers(shaders))
     return pipeline
 
 
@@ -96,7 +96,7 @@ def test_samplers_without_a_shader_are_expanded() -> None:
     lowered = tosaic.lower(exported, pipeline=with_samplers("TOSA-1.0+FP"))
     assert "tosa.custom" not in {node.op for node in lowered.graph.nodes}
     with pytest.raises(tosaic.InvalidGraph, match=r"custom_samplers.*shaders"):
-        tosaic.custom_samplers({"volume": ""})
+        tosaic.lowering.custom_samplers({"volume": ""})
 
 
 def test_the_payload_equals_executorchs() -> None:
@@ -122,12 +122,12 @@ def test_the_payload_equals_executorchs() -> None:
 def test_rgba_pads_the_image_once_and_the_weights_and_results_do_not_change() -> None:
     args = arguments()
     program = tosaic.from_exported(torch.export.export(Warp(), args))
-    made = tosaic.rgba(program)
+    made = tosaic.lowering.rgba(program)
     assert [node.op for node in made.graph.nodes] == ["pad", "grid_sample", "conv"]
     assert made.graph.nodes[2].operands[1].shape == (5, 4, 3, 3)
     np.testing.assert_array_equal(made.run(*args), program.run(*args))
     assert (
-        tosaic.rgba(tosaic.from_exported(torch.export.export(Warp(), arguments())))
+        tosaic.lowering.rgba(tosaic.from_exported(torch.export.export(Warp(), arguments())))
         .graph.inputs[0]
         .value.shape[1]
         == 3
@@ -137,16 +137,16 @@ def test_rgba_pads_the_image_once_and_the_weights_and_results_do_not_change() ->
 def test_chosen_inputs_and_outputs_have_four_channels_and_alpha_has_no_influence() -> None:
     args = arguments()
     program = tosaic.from_exported(torch.export.export(Warp(behind=False), args))
-    made = tosaic.rgba(program, inputs=["image"], outputs=[0])
+    made = tosaic.lowering.rgba(program, inputs=["image"], outputs=[0])
     assert [node.op for node in made.graph.nodes] == ["grid_sample"]
     wide = torch.cat([args[0], torch.full((1, 1, 8, 9), 77.0)], 1)
     found = made.run(wide, args[1])
     assert found.shape == (1, 4, 6, 7)
     np.testing.assert_array_equal(found[:, :3], program.run(*args))
     with pytest.raises(tosaic.InvalidGraph, match="'inputs' names no input"):
-        tosaic.rgba(program, inputs=["picture"])
+        tosaic.lowering.rgba(program, inputs=["picture"])
     with pytest.raises(tosaic.InvalidGraph, match="'grid' is no image of three channels"):
-        tosaic.rgba(program, inputs=["grid"])
+        tosaic.lowering.rgba(program, inputs=["grid"])
 
 
 def quantized(grid: Fixed) -> Any:
@@ -160,7 +160,7 @@ def quantized(grid: Fixed) -> Any:
 def test_rgba_of_a_quantized_program_computes_the_same_integers(grid: Fixed) -> None:
     program, args = quantized(grid), arguments()
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+int16")
-    pipeline.insert_after("fold-qdq", tosaic.rgba_pass())
+    pipeline.insert_after("fold-qdq", tosaic.lowering.rgba_pass())
     wide = tosaic.lower(program, pipeline=pipeline)
     np.testing.assert_array_equal(
         wide.run(*args), tosaic.lower(program, target="TOSA-1.0+INT+int16").run(*args)

@@ -96,4 +96,4 @@ def test_dtypes_that_differ_are_refused() -> None:
     text = exported(COMBINATIONS[0], args).graph.text()
     assert "%grid: f32" in text
     with pytest.raises(tosaic.InvalidGraph, match="f16"):
-        tosaic.Graph.parse(text.replace("%grid: f32", "%grid: f16")).verify()
+        tosaic.program.Graph.parse(text.replace("%grid: f32", "%grid: f16")).verify()

@@ -43,7 +43,7 @@ def integer_graph(call: IntegerCall) -> Any:
 
 def by_kernel(call: IntegerCall) -> Array:
     """Runs the graph of `integer_graph`."""
-    return np.asarray(tosaic.from_graph(integer_graph(call)).run(*call.args))
+    return np.asarray(tosaic.program.from_graph(integer_graph(call)).run(*call.args))
 
 
 def lowered(call: IntegerCall, target: str = TARGET) -> tosaic.Lowered:

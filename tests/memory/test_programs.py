@@ -295,7 +295,7 @@ def test_a_plan_reads_well_in_a_terminal_and_has_a_picture() -> None:
     html = plan.report().html
     assert "<svg" in html
     assert html.count("<title>") > 5, "each rectangle says what it is"
-    assert repr(plan).startswith("<tosaic.MemoryPlan 'forward': ")
+    assert repr(plan).startswith("<tosaic.memory.MemoryPlan 'forward': ")
 
 
 def test_two_plans_are_compared_side_by_side() -> None:

@@ -207,7 +207,7 @@ def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: C
         _compare_elements(stage, value.name, found, expected[value.name], out)
 
 
-def _dequantized(integers: Array, qparams: tosaic.QParams) -> Array:
+def _dequantized(integers: Array, qparams: tosaic.ports.QParams) -> Array:
     """Dequantizes with torch's formula, per tensor or per channel."""
     shape = [1] * integers.ndim
     if qparams.axis is not None:

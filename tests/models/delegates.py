@@ -78,7 +78,7 @@ class WithDelegates:
 
 def run_file(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:
     """Runs a `.tosa` file on our executor."""
-    program = tosaic.from_graph(_core.deserialize(file))
+    program = tosaic.program.from_graph(_core.deserialize(file))
     return program.run_arrays(fit_to_ports([a.detach().numpy() for a in args], program.inputs))
 
 

@@ -319,7 +319,7 @@ _Found = tuple[dict[str, int], str, float, float]
 def _engines(lowered: Any, samples: Sequence[Sample]) -> _Found:
     if "FP" in lowered.target:
         return _engines_by_part(lowered, samples)
-    back = tosaic.from_graph(_core.deserialize(lowered.to_bytes()))
+    back = tosaic.program.from_graph(_core.deserialize(lowered.to_bytes()))
     runs: dict[str, Callable[[Sample], Array]] = {}
     for isa in reversed(_core.usable_isas()):  # the widest first: the others are compared with it
         for stage in ("tosa", "canonical"):
@@ -368,7 +368,7 @@ def _from_file(back: Any, lowered: Any, sample: Sample) -> Array:
     return found if found.shape == port.shape else found.transpose(0, 3, 1, 2)
 
 
-def _stored(array: Array, qparams: tosaic.QParams | None) -> Array:
+def _stored(array: Array, qparams: tosaic.ports.QParams | None) -> Array:
     if qparams is None:  # indices
         return array.astype(np.int32)
     dtype = {"i8": torch.int8, "i16": torch.int16}[qparams.dtype]
@@ -432,7 +432,7 @@ def _integer_part(part: Part, values: dict[str, Array], target: str, differing: 
 
 
 def _reference(part: Part, values: dict[str, Array], target: str) -> tuple[str, dict[str, Array]]:
-    lowered = tosaic.lower(tosaic.from_graph(part.graph), target=target)
+    lowered = tosaic.lower(tosaic.program.from_graph(part.graph), target=target)
     result = run_reference_model(lowered, *(values[name] for name in part.inputs))
     if not result.ok or result.outputs is None:
         return result.status, {}

@@ -241,7 +241,7 @@ def _reference(lowered: Any, samples: Sequence[Any]) -> _Reference:
 
 
 def _file_is_same(lowered: Any, sample: Any, expected: Array) -> bool:
-    program = tosaic.from_graph(_core.deserialize(lowered.to_bytes()))
+    program = tosaic.program.from_graph(_core.deserialize(lowered.to_bytes()))
     (found,) = program.run_arrays(fit_to_ports(lowered.arrays(*sample), program.inputs))
     if found.shape != expected.shape:
         found = found.transpose(0, 3, 1, 2)

@@ -80,7 +80,7 @@ def _of_torch(seed: int) -> Made:
 def _of_layouts(seed: int) -> Made:
     graph = random_graph(seed)
     rng = np.random.default_rng(seed)
-    return tosaic.from_graph(graph), tuple(_laid_out(port, rng) for port in graph.inputs)
+    return tosaic.program.from_graph(graph), tuple(_laid_out(port, rng) for port in graph.inputs)
 
 
 def _laid_out(port: Any, rng: np.random.Generator) -> Array:
@@ -201,7 +201,7 @@ def decides(claimant: tosaic.Claimant, node: _core.Node, calls: Collection[Any])
     return None
 
 
-def _matches(rule: tosaic.ClaimantRule, node: _core.Node, calls: Collection[Any]) -> bool:
+def _matches(rule: tosaic.partitions.ClaimantRule, node: _core.Node, calls: Collection[Any]) -> bool:
     if rule.where is not None:
         return rule.where(node)
     if rule.kind == "op":

@@ -71,7 +71,9 @@ def _faults(case: RandomProgram, counts: Counter[str]) -> list[str]:
 # ---- the plan ----
 
 
-def check_plan(case: RandomProgram, plan: tosaic.PartitionPlan, *, connected: bool) -> Iterable[str]:
+def check_plan(
+    case: RandomProgram, plan: tosaic.partitions.PartitionPlan, *, connected: bool
+) -> Iterable[str]:
     """Says what is wrong with the groups of a plan, by the names of their nodes."""
     owner = {name: group.index for group in plan.groups for name in group.nodes}
     if len(owner) != sum(len(group.nodes) for group in plan.groups):
@@ -108,7 +110,7 @@ def _graph_of(graph: _core.Graph) -> nx.DiGraph:
 
 
 def _check_group(
-    group: tosaic.Group,
+    group: tosaic.partitions.Group,
     claimant: tosaic.Claimant,
     graph: nx.DiGraph,
     nodes: Mapping[str, _core.Node],
@@ -129,7 +131,7 @@ def _check_group(
         yield f"{group.name} has {denied}, which {claimant.rules} deny"
 
 
-def _check_borders(plan: tosaic.PartitionPlan, owner: Mapping[str, int]) -> Iterable[str]:
+def _check_borders(plan: tosaic.partitions.PartitionPlan, owner: Mapping[str, int]) -> Iterable[str]:
     expected: dict[str, tuple[Any, ...]] = {}
     inputs: dict[int, set[str]] = {group.index: set() for group in plan.groups}
     outputs: dict[int, set[str]] = {group.index: set() for group in plan.groups}
@@ -157,7 +159,7 @@ def _check_borders(plan: tosaic.PartitionPlan, owner: Mapping[str, int]) -> Iter
 
 
 def _check_reasons(
-    case: RandomProgram, plan: tosaic.PartitionPlan, owner: Mapping[str, int]
+    case: RandomProgram, plan: tosaic.partitions.PartitionPlan, owner: Mapping[str, int]
 ) -> Iterable[str]:
     names = [claimant.name for claimant in case.claimants]
     verdicts = [claimant.verdicts(plan.graph) for claimant in case.claimants]
@@ -186,7 +188,7 @@ def _has_integers_only(claimant: tosaic.Claimant) -> bool:
 
 
 class _SplitCheck:
-    def __init__(self, case: RandomProgram, split: tosaic.SplitLowered) -> None:
+    def __init__(self, case: RandomProgram, split: tosaic.partitions.SplitLowered) -> None:
         self.case, self.split, self.plan = case, split, split.partitions
         self.graph = self.plan.graph
         self.nodes = {node.name: node for node in self.graph.nodes}
@@ -207,7 +209,7 @@ class _SplitCheck:
                     yield from self._check_port(f"{group.name} of {claimant.name}", name, port, claimant)
 
     def _check_port(
-        self, where: str, name: str, port: tosaic.Port, claimant: tosaic.Claimant
+        self, where: str, name: str, port: tosaic.ports.Port, claimant: tosaic.Claimant
     ) -> Iterable[str]:
         value = self.values[name]
         if (port.dtype, port.shape) != (value.dtype, tuple(value.shape)):
@@ -256,7 +258,7 @@ class _SplitCheck:
                     readers.setdefault(value.name, set()).add(self.owner.get(node.name))
         return any(len(each) > 1 for each in readers.values())
 
-    def _converted(self, group: tosaic.Group, part: tosaic.Lowered) -> int:
+    def _converted(self, group: tosaic.partitions.Group, part: tosaic.Lowered) -> int:
         """The bytes at the inputs of a group that another group or the caller has in another order."""
         size = 0
         for name, port in zip(group.inputs, part.inputs, strict=True):
@@ -323,7 +325,7 @@ class _SplitCheck:
         yield from self._compare("the host", results, wanted, exact=True)
 
     def _check_results(
-        self, group: tosaic.Group, known: Mapping[str, Array], found: Sequence[Array]
+        self, group: tosaic.partitions.Group, known: Mapping[str, Array], found: Sequence[Array]
     ) -> Iterable[str]:
         claimant = self.case.claimant(group.claimant)
         units = self._units(group) if claimant.arithmetic else [[self.nodes[n].id] for n in group.nodes]
@@ -338,7 +340,7 @@ class _SplitCheck:
             if text := _difference(array, inside[name], exact):
                 yield f"{group.name} of {claimant.name}: its output {name}: {text}"
 
-    def _units(self, group: tosaic.Group) -> list[list[int]]:
+    def _units(self, group: tosaic.partitions.Group) -> list[list[int]]:
         """The nodes of a group, and the regions of floats that only mean integers as a whole."""
         members = {self.nodes[name].id for name in group.nodes}
         regions = [unit for unit in self._regions if members.issuperset(unit)]
@@ -349,7 +351,7 @@ class _SplitCheck:
     def _regions(self) -> list[list[int]]:
         return _core.float_regions(self.graph)
 
-    def _has_floats(self, group: tosaic.Group) -> bool:
+    def _has_floats(self, group: tosaic.partitions.Group) -> bool:
         values = [
             value for name in group.nodes for value in (*self.nodes[name].operands, *self.nodes[name].results)
         ]
@@ -450,7 +452,7 @@ def _run_alone(
     flags = np.full(len(graph.nodes), -1)
     flags[list(unit)] = 0
     part, inputs, outputs = _core.split(graph, flags)[1][0]
-    program = tosaic.from_graph(part)
+    program = tosaic.program.from_graph(part)
     if owner is not None and owner.arithmetic:
         program = _lowered(part, owner)
     found = program.run_arrays(
@@ -466,7 +468,7 @@ def _lowered(part: _core.Graph, owner: tosaic.Claimant) -> tosaic.Lowered:
     return tosaic.Lowered(lowered, tosaic.Program(part), target=owner.arithmetic, seconds=0.0)
 
 
-def _in_order(array: Array, port: tosaic.Port) -> Array:
+def _in_order(array: Array, port: tosaic.ports.Port) -> Array:
     order = port.dim_order
     return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))
 

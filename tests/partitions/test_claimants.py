@@ -123,7 +123,7 @@ def test_the_host_takes_everything(net: tosaic.Program) -> None:
 
 def test_a_target_of_integers_refuses_floats(net: tosaic.Program) -> None:
     verdict = Claimant.named("TOSA-1.0+INT").supports(net, "sin")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     assert not verdict
     assert [reason.rule for reason in verdict.reasons] == ["float"]
     assert verdict.reasons[0].message.startswith(
@@ -134,7 +134,7 @@ def test_a_target_of_integers_refuses_floats(net: tosaic.Program) -> None:
 
 def test_a_target_of_floats_refuses_quantized_nodes(net: tosaic.Program) -> None:
     verdict = Claimant.named("TOSA-1.0+FP").supports(net, "conv2d")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     assert [reason.rule for reason in verdict.reasons] == ["integer"]
     assert Claimant.named("TOSA-1.0+FP").supports(net, "sin")
 
@@ -187,7 +187,7 @@ def test_all_reasons_are_given_not_only_the_first() -> None:
 
 def test_the_text_of_a_limit_names_node_and_source(net: tosaic.Program) -> None:
     verdict = Claimant.named("ethos-u55-128").supports(net, "conv2d_1")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     (reason,) = verdict.reasons
     assert reason.message.startswith(
         "[claimant] the stride of 'tosa.conv2d' is not what ethos-u55-128 takes: expected 1 to 3, got 4 "
@@ -279,7 +279,7 @@ def test_a_denied_node_is_not_taken(matching: dict[str, Any], net: tosaic.Progra
     denied = claimant.deny(**matching, why="the host is faster")
     assert supported(claimant, net) - supported(denied, net) == {"relu"}
     verdict = denied.supports(net, "relu")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     assert verdict.reasons[0].rule == "deny"
     assert "denies it: the host is faster (node 'relu', test_claimants.py:" in verdict.reasons[0].message
 
@@ -340,14 +340,14 @@ def test_an_allowed_node_is_taken_in_spite_of_the_limits_of_a_device(net: tosaic
 
 def test_a_rule_cannot_allow_floats(net: tosaic.Program) -> None:
     verdict = Claimant.named("ethos-u55-128").allow(op="sin").supports(net, "sin")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     assert [reason.rule for reason in verdict.reasons] == ["float"]
 
 
 @pytest.mark.parametrize("name", ["cortex-m55", "neutron"])
 def test_a_rule_cannot_allow_floats_to_kernels_of_integers(name: str, net: tosaic.Program) -> None:
     verdict = Claimant.named(name).allow(op="sin").supports(net, "sin")
-    assert isinstance(verdict, tosaic.Verdict)
+    assert isinstance(verdict, tosaic.partitions.Verdict)
     assert [reason.rule for reason in verdict.reasons] == ["float"]
 
 
@@ -450,7 +450,7 @@ def test_an_operator_that_nobody_has_is_an_error_with_near_names(net: tosaic.Pro
 
 
 def test_a_predicate_that_raises_or_answers_otherwise_stops_the_verdicts(net: tosaic.Program) -> None:
-    def broken(_: tosaic.Node) -> bool:
+    def broken(_: tosaic.program.Node) -> bool:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine") as caught:

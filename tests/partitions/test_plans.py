@@ -336,7 +336,7 @@ def test_a_saved_split_program_is_read_back_and_computes_the_same(
     claimants = [denying("grid_sample"), "cortex-m55"]
     split = tosaic.lower(warped, unsupported="split", claimants=claimants)
     split.save(tmp_path / "out")
-    program = tosaic.load_split(tmp_path / "out")
+    program = tosaic.partitions.load_split(tmp_path / "out")
     assert np.array_equal(program.run(image, grid), split.run(image, grid))
     with_model = program.prepare(models={"group0": lambda call: np.ones((1, 8, 8, 8), np.int8)})
     assert not np.array_equal(with_model.run(image, grid), split.run(image, grid))
@@ -402,7 +402,7 @@ def test_a_damaged_folder_is_refused(warped: Any, tmp_path: Path, damage: Any, m
     split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
     split.save(tmp_path / "out")
     damage(tmp_path / "out")
-    assert refusal(tosaic.Error, tosaic.load_split, tmp_path / "out").startswith(message)
+    assert refusal(tosaic.Error, tosaic.partitions.load_split, tmp_path / "out").startswith(message)
 
 
 def test_the_report_fits_a_terminal_and_says_why(warped: Any) -> None:
@@ -487,7 +487,7 @@ def test_a_plan_of_many_groups_is_made_in_time() -> None:
     nodes = "\n".join(f"  %y{i}: f32[2] = add(%x{i}, %x{i}) {{alpha=1}}" for i in range(count))
     outputs = "\n".join(f'  return %y{i} path="y{i}"' for i in range(count))
     text = f"tosaic 1\ngraph @forward stage=exported {{\n{inputs}\n{nodes}\n{outputs}\n}}\n"
-    graph = tosaic.Graph.parse(text)
+    graph = tosaic.program.Graph.parse(text)
     began = time.process_time()
     plan = tosaic.partition(graph, claimants=["TOSA-1.0+FP"])
     assert [group.nodes for group in plan.groups] == [(f"y{i}",) for i in range(count)]

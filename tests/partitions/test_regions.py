@@ -137,7 +137,7 @@ def test_a_branch_in_a_loop_is_split_and_computes_the_same(tmp_path: Path) -> No
     np.testing.assert_allclose(split.run(x), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(split.prepare(on="reference").run(x), expected, rtol=1e-5, atol=1e-6)
     split.save(tmp_path / "out")
-    np.testing.assert_array_equal(tosaic.load_split(tmp_path / "out").run(x), split.run(x))
+    np.testing.assert_array_equal(tosaic.partitions.load_split(tmp_path / "out").run(x), split.run(x))
     found = split.compare_groups([(x,)])
     assert len(found) == len(split.parts) - 1  # one branch is not taken
     assert all(each.ok for each in found.values())

@@ -72,7 +72,7 @@ def test_a_saved_split_has_its_integers_and_orders(
     split = split_of(warped, orders={"inputs": {"x": "nhwc"}}, io={"inputs": {"x": "int8"}})
     split.save(tmp_path / "out")
     array = np.ascontiguousarray(split.inputs[0].quantized[0].quantize(image.numpy()).transpose(0, 2, 3, 1))
-    program = tosaic.load_split(tmp_path / "out")
+    program = tosaic.partitions.load_split(tmp_path / "out")
     np.testing.assert_array_equal(program.run(array, grid), split.run(array, grid))
 
 
@@ -82,7 +82,7 @@ def test_dumps_have_the_names_of_groups(warped: Any, tmp_path: Path) -> None:
     assert [name[:2] for name in names] == [f"{i:02d}" for i in range(len(names))]
     assert {name.split("-")[1] for name in names} == {"group0", "group1"}
     assert sum("legalize-tosa" in name for name in names) == 2
-    tosaic.Graph.parse((tmp_path / names[-1]).read_text())
+    tosaic.program.Graph.parse((tmp_path / names[-1]).read_text())
 
 
 def test_entries_that_do_not_fit_are_refused(warped: Any) -> None:

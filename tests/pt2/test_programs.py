@@ -233,7 +233,7 @@ torch.export.save(torch.export.export(M(), (torch.ones(3),)), {str(tmp_path / "m
     program = tosaic.open_program(tmp_path / "m.pt2")
     (node,) = (node for node in program.graph.nodes if node.op == "opaque")
     assert node.attrs["target"] == "elsewhere.twice.default"
-    described = tosaic.ForeignOp("elsewhere::twice", lambda x, by=2.0: x * by)
+    described = tosaic.ports.ForeignOp("elsewhere::twice", lambda x, by=2.0: x * by)
     described_program = tosaic.open_program(tmp_path / "m.pt2", operators=[described])
     np.testing.assert_array_equal(described_program.run(np.ones(3, np.float32)), np.full(3, 3, np.float32))
 

@@ -180,7 +180,7 @@ def test_axes_of_extent_1_do_not_hide_the_order(tmp_path: Path, kind: str, order
         ("int8", {"batch['image']": "int8", "bias": "int8"}, {0: "int8", 1: "int8", 2: "int8", 3: "int8"}),
         ("int8", {"batch['image']": "uint8"}, {0: "uint8", 2: "int8"}),
         ("int16x8", {"bias": "int16"}, {1: "int16"}),
-        ("int8", {"batch['image']": tosaic.QParams("i8", (0.04,), (5,), -128, 127)}, {}),
+        ("int8", {"batch['image']": tosaic.ports.QParams("i8", (0.04,), (5,), -128, 127)}, {}),
     ],
 )
 def test_integers_in_physical_shapes(
@@ -198,7 +198,9 @@ def test_integers_in_physical_shapes(
     assert [port.qparams for port in file.program.inputs] == [port.qparams for port in program.inputs]
     floats = [np.ascontiguousarray(each.numpy().transpose(0, 2, 3, 1)) for each in arrays]
     np.testing.assert_array_equal(file.run({"image": floats[0]}, bias=floats[1])["again"], expected[2])
-    if not isinstance(next(iter(inputs.values())), tosaic.QParams):  # its integers are not the program's
+    if not isinstance(
+        next(iter(inputs.values())), tosaic.ports.QParams
+    ):  # its integers are not the program's
         assert tosaic.compare(quantized, path, [sample]).ok
     if kind == "kernels":
         given = [torch.from_numpy(each) for each in _given(program, arrays)]
@@ -361,7 +363,7 @@ def test_samplers_of_integers_are_kernels(tmp_path: Path, grid_dtype: str, io: A
     exported = torch.export.export(Warp(), (image, grid))
     quantized: Any = tosaic.quantize(exported, [(image, grid)], rules=rules, progress=False)
     if with_rgba:
-        quantized = tosaic.rgba(quantized, inputs=["image"], outputs=[0])
+        quantized = tosaic.lowering.rgba(quantized, inputs=["image"], outputs=[0])
         image = torch.cat([image, torch.zeros(1, 1, 5, 6)], 1)
     program = _lowered(quantized, "kernels", io=io, orders={"inputs": {"image": "nhwc"}, "outputs": "nhwc"})
     assert {group.claimant for group in program.partitions.groups} == {"grid-sampler"}

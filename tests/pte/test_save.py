@@ -491,8 +491,8 @@ def test_a_group_of_a_claimant_that_does_not_read_tosa_is_a_reason(tmp_path: Pat
         (lambda p, low: {"": p}, {}, "names of methods"),
         (lambda p, low: 3, {}, "a Program, a Lowered or a SplitLowered"),
         (lambda p, low: low.at("tosa"), {}, "stage tosa"),
-        (lambda p, low: low, {"payloads": {"group0": tosaic.PtePayload("A", b"")}}, "'forward'"),
-        (lambda p, low: low, {"payloads": {"forward": b""}}, "a tosaic.PtePayload for each group"),
+        (lambda p, low: low, {"payloads": {"group0": tosaic.pte.PtePayload("A", b"")}}, "'forward'"),
+        (lambda p, low: low, {"payloads": {"forward": b""}}, "a tosaic.pte.PtePayload for each group"),
         (lambda p, low: low, {"flags": {"vgf": ["-O"]}}, "'flags' names a claimant that is not in the file"),
     ],
 )

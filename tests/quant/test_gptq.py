@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tosaic import QParams, _core
+from tosaic import _core
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
+from tosaic.ports import QParams
 
 from quant.accuracy_cases import Array, Case, cases, correlated, exported
 

@@ -103,7 +103,7 @@ def returns(graph: Any, name: str) -> bool:
 
     Parameters
     ----------
-    graph : tosaic.Graph
+    graph : tosaic.program.Graph
     name : str
         The node of the exported program.
     """

@@ -70,7 +70,7 @@ def _mixed() -> tuple[torch.export.ExportedProgram, tuple[torch.Tensor]]:
 @pytest.mark.parametrize("name", sorted({*EXAMPLES} - _DELEGATED))
 def test_the_list_is_what_executorchs_tool_writes_for_the_same_file(name: str, tmp_path: Path) -> None:
     path = _file(tmp_path, name)
-    kernels = tosaic.kernel_list(path)
+    kernels = tosaic.registration.kernel_list(path)
     ours = yaml.safe_load(kernels.to_yaml())
     assert ours.pop("debug_info") == [str(path)]  # of the list; the tool has it for operators only
     assert ours == _of_executorch(path)
@@ -86,7 +86,7 @@ def test_calls_with_complex_tensors_are_in_the_list(tmp_path: Path) -> None:
     """The reader of files knew no complex dtypes, so that recipe cortex-m ended in an error."""
     path = tmp_path / "spectrum.pte"
     path.write_bytes(portable_file(Spectrum(), (torch.randn(1, 64),)))
-    kernels = tosaic.kernel_list(path)
+    kernels = tosaic.registration.kernel_list(path)
     assert kernels["aten::_fft_r2c.out"].dtypes == ("complex64", "float32")
     ours = yaml.safe_load(kernels.to_yaml())
     ours.pop("debug_info")
@@ -99,7 +99,7 @@ def test_calls_are_counted_by_method_and_delegates_by_backend(tmp_path: Path) ->
     exported, _ = _mixed()
     split = tosaic.lower(exported, target="TOSA-1.0+FP", unsupported="split")
     tosaic.save_pte({"npu": split, "cpu": tosaic.from_exported(exported)}, tmp_path / "two.pte")
-    kernels = tosaic.kernel_list(tmp_path / "two.pte", names=["two"])
+    kernels = tosaic.registration.kernel_list(tmp_path / "two.pte", names=["two"])
     convolution, copy = kernels["aten::convolution.out"], kernels["dim_order_ops::_to_dim_order_copy.out"]
     assert (convolution.calls, convolution.users) == (2, (("two", "cpu"),))
     assert copy.users == (("two", "cpu"), ("two", "npu"))
@@ -125,15 +125,17 @@ def test_a_program_has_the_list_of_the_file_that_would_be_written(tmp_path: Path
     exported, _ = _mixed()
     split = tosaic.lower(exported, target="TOSA-1.0+FP", unsupported="split")
     split.save(tmp_path / "split.pte")
-    expected = tosaic.kernel_list(tmp_path / "split.pte", names=["program"])
+    expected = tosaic.registration.kernel_list(tmp_path / "split.pte", names=["program"])
     assert len(expected) > 0
-    assert tosaic.kernel_list(split) == expected
-    assert tosaic.kernel_list((tmp_path / "split.pte").read_bytes()) == expected
-    named = tosaic.kernel_list(tosaic.load_pte(tmp_path / "split.pte"))
+    assert tosaic.registration.kernel_list(split) == expected
+    assert tosaic.registration.kernel_list((tmp_path / "split.pte").read_bytes()) == expected
+    named = tosaic.registration.kernel_list(tosaic.load_pte(tmp_path / "split.pte"))
     assert named.sources == ("split.pte",)
     methods = {"npu": split, "cpu": tosaic.from_exported(exported)}
     tosaic.save_pte(methods, tmp_path / "two.pte")
-    assert tosaic.kernel_list(methods) == tosaic.kernel_list(tmp_path / "two.pte", names=["program"])
+    assert tosaic.registration.kernel_list(methods) == tosaic.registration.kernel_list(
+        tmp_path / "two.pte", names=["program"]
+    )
 
 
 def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +148,7 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
 
     monkeypatch.setattr("tosaic.devices.ethos_u.compile_with_vela", refuse)
     monkeypatch.setattr("tosaic.devices.ethos_u.require_tool", refuse)
-    kernels = tosaic.kernel_list(split)
+    kernels = tosaic.registration.kernel_list(split)
     assert kernels.backends == ("EthosUBackend",)
     assert "aten::sigmoid.out" in kernels
     with pytest.raises(AssertionError, match="Vela was called"):
@@ -157,11 +159,11 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
 def test_program_managers_of_executorch_have_the_list_of_their_file(tmp_path: Path) -> None:
     exported, _ = _mixed()
     edge = to_edge(exported)
-    kernels = tosaic.kernel_list(edge)
+    kernels = tosaic.registration.kernel_list(edge)
     lowered = edge.to_executorch()  # as before: the list was made of a copy
     (tmp_path / "model.pte").write_bytes(lowered.buffer)
-    assert tosaic.kernel_list(lowered) == kernels
-    assert kernels == tosaic.kernel_list(tmp_path / "model.pte", names=["program"])
+    assert tosaic.registration.kernel_list(lowered) == kernels
+    assert kernels == tosaic.registration.kernel_list(tmp_path / "model.pte", names=["program"])
     assert "aten::sigmoid.out" in kernels
 
 
@@ -174,23 +176,27 @@ def test_the_union_is_what_executorchs_tool_merges(tmp_path: Path) -> None:
     lists = []
     for path in paths:
         lists.append(path.with_suffix(".yaml"))
-        tosaic.kernel_list(path).save(lists[-1])
+        tosaic.registration.kernel_list(path).save(lists[-1])
     (tmp_path / "lists.txt").write_text("\n".join(map(str, lists)))
     with contextlib.redirect_stdout(io.StringIO()):
         gen_all_oplist.main(
             ["--output_dir", str(tmp_path), "--model_file_list_path", f"@{tmp_path / 'lists.txt'}"]
         )
     theirs = SelectiveBuilder.from_yaml_path(str(tmp_path / "selected_operators.yaml"))
-    ours = SelectiveBuilder.from_yaml_str(tosaic.kernel_list(paths).to_yaml())
+    ours = SelectiveBuilder.from_yaml_str(tosaic.registration.kernel_list(paths).to_yaml())
     assert ours.et_kernel_metadata == theirs.et_kernel_metadata
     assert sorted(ours.operators) == sorted(theirs.operators)
-    assert len(ours.operators) < sum(len(tosaic.kernel_list(path)) for path in paths)
+    assert len(ours.operators) < sum(len(tosaic.registration.kernel_list(path)) for path in paths)
 
 
 def test_a_union_has_the_calls_of_both_and_counts_a_program_once(tmp_path: Path) -> None:
-    a, b = (tosaic.kernel_list(_file(tmp_path, name)) for name in ("portable", "channels-last"))
+    a, b = (tosaic.registration.kernel_list(_file(tmp_path, name)) for name in ("portable", "channels-last"))
     both = a | b
-    assert both == b | a == tosaic.kernel_list([tmp_path / "portable.pte", tmp_path / "channels-last.pte"])
+    assert (
+        both
+        == b | a
+        == tosaic.registration.kernel_list([tmp_path / "portable.pte", tmp_path / "channels-last.pte"])
+    )
     assert both | a == both
     assert {*both.operators} == {*a.operators, *b.operators}
     assert sum(kernel.calls for kernel in both) == sum(kernel.calls for each in (a, b) for kernel in each)
@@ -202,7 +208,7 @@ def test_a_union_has_the_calls_of_both_and_counts_a_program_once(tmp_path: Path)
 
 
 def test_executorchs_selector_selects_these_kernels_and_no_others(tmp_path: Path) -> None:
-    kernels = tosaic.kernel_list([_file(tmp_path, "portable"), _file(tmp_path, "movement")])
+    kernels = tosaic.registration.kernel_list([_file(tmp_path, "portable"), _file(tmp_path, "movement")])
     kernels.save(tmp_path / "selected_operators.yaml")
     selector = SelectiveBuilder.from_yaml_path(str(tmp_path / "selected_operators.yaml"))
     import executorch.kernels.portable
@@ -219,7 +225,7 @@ def test_executorchs_selector_selects_these_kernels_and_no_others(tmp_path: Path
 
 
 def test_a_build_with_dtype_selection_has_the_dtypes_of_the_calls(tmp_path: Path) -> None:
-    kernels = tosaic.kernel_list(_file(tmp_path, "movement"))
+    kernels = tosaic.registration.kernel_list(_file(tmp_path, "movement"))
     kernels.save(tmp_path / "dtypes.yaml")
     kernels.save(tmp_path / "all.yaml", dtypes=False)
     headers = []
@@ -233,7 +239,7 @@ def test_a_build_with_dtype_selection_has_the_dtypes_of_the_calls(tmp_path: Path
 
 
 def test_operators_of_the_runtime_itself_are_selected_too(tmp_path: Path) -> None:
-    kernels = tosaic.kernel_list(_file(tmp_path, "loop"))
+    kernels = tosaic.registration.kernel_list(_file(tmp_path, "loop"))
     kernels.save(tmp_path / "selected_operators.yaml")
     names = gen_selected_prim_ops.read_prim_op_names_from_yaml(str(tmp_path / "selected_operators.yaml"))
     assert names == list(kernels.operators)
@@ -245,7 +251,7 @@ def test_operators_of_the_runtime_itself_are_selected_too(tmp_path: Path) -> Non
 )
 def test_names_that_yaml_would_read_otherwise_are_quoted(name: str) -> None:
     variant = KernelVariant(("float32",), ((0, 1),))
-    kernels = tosaic.KernelList((KernelUse(name, variant, name, "forward", 2),))
+    kernels = tosaic.registration.KernelList((KernelUse(name, variant, name, "forward", 2),))
     read = yaml.safe_load(kernels.to_yaml())
     assert read["et_kernel_metadata"] == {name: ["v1/6;0,1"]}
     assert read["debug_info"] == read["operators"][name]["debug_info"] == [name]
@@ -255,7 +261,9 @@ def test_names_that_yaml_would_read_otherwise_are_quoted(name: str) -> None:
 
 
 def test_the_report_shows_kernels_backends_and_who_uses_them(tmp_path: Path) -> None:
-    kernels = tosaic.kernel_list([_file(tmp_path, "portable"), _file(tmp_path, "tosa-int")], names=["a", "b"])
+    kernels = tosaic.registration.kernel_list(
+        [_file(tmp_path, "portable"), _file(tmp_path, "tosa-int")], names=["a", "b"]
+    )
     text = str(kernels)
     assert text.startswith(f"{len(kernels)} kernels for 2 programs\n")
     assert "aten::convolution.out" in text
@@ -271,7 +279,7 @@ def test_the_report_shows_kernels_backends_and_who_uses_them(tmp_path: Path) -> 
 
 def test_a_program_with_nothing_on_the_host_has_an_empty_list_that_is_not_written(tmp_path: Path) -> None:
     (name,) = _DELEGATED
-    kernels = tosaic.kernel_list(_file(tmp_path, name))
+    kernels = tosaic.registration.kernel_list(_file(tmp_path, name))
     assert (len(kernels), list(kernels), kernels.backends) == (0, [], ("TOSABackend",))
     assert str(kernels).startswith("no kernels for 1 program: nothing is left to the host\n")
     with pytest.raises(
@@ -283,18 +291,18 @@ def test_a_program_with_nothing_on_the_host_has_an_empty_list_that_is_not_writte
 
 def test_what_has_no_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(tosaic.MissingFileError, match=r"there is no file '.*none\.pte'"):
-        tosaic.kernel_list(tmp_path / "none.pte")
+        tosaic.registration.kernel_list(tmp_path / "none.pte")
     (tmp_path / "words.pte").write_text("hello, world: this is no program")
     with pytest.raises(tosaic.InvalidGraph, match="pte"):
-        tosaic.kernel_list(tmp_path / "words.pte")
+        tosaic.registration.kernel_list(tmp_path / "words.pte")
     exported, args = _mixed()
     for wrong in (exported.graph_module, 3, None, [], {}, [tmp_path, 3], {"forward": "a.pte"}):
         with pytest.raises(tosaic.InvalidGraph):
-            tosaic.kernel_list(wrong)
+            tosaic.registration.kernel_list(wrong)
     for names in (["a", "b"], "a", [""], [3]):
         with pytest.raises(tosaic.InvalidGraph, match="a name for each program, 1 in all"):
-            tosaic.kernel_list(tosaic.from_exported(exported), names=names)
+            tosaic.registration.kernel_list(tosaic.from_exported(exported), names=names)
     quantized = tosaic.quantize(exported, [args])
     split = tosaic.lower(quantized, unsupported="split", claimants=["neutron"])
     with pytest.raises(tosaic.UnsupportedOp, match="is for neutron, which does not read TOSA"):
-        tosaic.kernel_list(split)
+        tosaic.registration.kernel_list(split)

@@ -44,7 +44,7 @@ def test_kernels_prints_the_list_and_writes_it(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert out.startswith("3 kernels for 2 programs\n")
     assert out.endswith("\nwrote ops.yaml\n")
-    assert Path("ops.yaml").read_text() == tosaic.kernel_list(["a.pte", "b.pte"]).to_yaml()
+    assert Path("ops.yaml").read_text() == tosaic.registration.kernel_list(["a.pte", "b.pte"]).to_yaml()
     assert "v1/6;0,1|6;0,1|6;0,1" in Path("ops.yaml").read_text()
     assert "aten::sigmoid.out" in Path("kernels.html").read_text()
     assert main(["kernels", "a.pte", "-o", "ops.yaml", "--all-dtypes"]) == 0

@@ -268,4 +268,4 @@ def drive(file: bytes | Path, folder: Path) -> bool:
 
 def drive_text(text: str, folder: Path) -> bool:
     """Does for a text what `drive` does for a file."""
-    return _driven(lambda: tosaic.from_graph(_core.Graph.parse(text)), folder)
+    return _driven(lambda: tosaic.program.from_graph(_core.Graph.parse(text)), folder)

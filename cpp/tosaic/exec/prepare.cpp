@@ -136,7 +136,7 @@ bool all_results_empty(const Graph& graph, const Node& node) {
   throw UnsupportedOp(
       {.where = "prepare",
        .what = "no kernel for the foreign operator '" + name + "'",
-       .hint = "Describe it, program.with_operators([tosaic.ForeignOp(" + operator_hint + ")]), " +
+       .hint = "Describe it, program.with_operators([tosaic.ports.ForeignOp(" + operator_hint + ")]), " +
                (is_custom ? "where domain and name are those of the file"
                           : "where the target is that of the torch operator") +
                ", or override it with a function of the operands: program.with_overrides({'" + name +

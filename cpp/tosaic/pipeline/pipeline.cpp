@@ -173,9 +173,10 @@ void Pipeline::require_new(Section section, std::string_view name, std::size_t e
     throw refusal("the name of a pass contains '/'", "a name such as 'my-pass'", quoted(name));
   for (std::size_t i = 0; i < steps_.size(); ++i)
     if (i != except && steps_[i].section == section && steps_[i].pass.name == name)
-      throw refusal("the section has a pass of this name",
-                    "a name that does not occur in section " + quoted(to_string(section)), quoted(name),
-                    "Give it a name of its own: tosaic.Pass('my-pass', function), in C++ Pass::name");
+      throw refusal(
+          "the section has a pass of this name",
+          "a name that does not occur in section " + quoted(to_string(section)), quoted(name),
+          "Give it a name of its own: tosaic.lowering.Pass('my-pass', function), in C++ Pass::name");
 }
 
 void Pipeline::insert(std::size_t at, Section section, passes::Pass pass) {

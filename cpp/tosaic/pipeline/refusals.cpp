@@ -61,7 +61,7 @@ ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
   return parts(
       attrs.target,
       "Leave it on the host, tosaic.lower(..., unsupported='split'), or quantize its operands and results "
-      "and describe it with a function of integers: tosaic.ForeignOp('" +
+      "and describe it with a function of integers: tosaic.ports.ForeignOp('" +
           attrs.target + "', ..., quantized=function)");
 }
 

@@ -20,7 +20,7 @@ from tosaic.calibration.saturated_biases import saturated_biases
 from tosaic.lowering.layout import objective_of
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.pipeline import Pipeline
-from tosaic.opening.sources import from_exported, from_graph, open_program, program_of, require_use
+from tosaic.opening.sources import from_exported, open_program, program_of, require_use
 from tosaic.ports.boundary_orders import Form, boundary_orders
 from tosaic.ports.lower_io import io_forms
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tosaic.program.comparison import Comparison
     from tosaic.program.program import Program
 
-__all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program", "partition"]
+__all__ = ["check", "compare", "from_exported", "lower", "open_program", "partition"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def lower(
     objective : {"bytes", "count"} or callable
         What the layout plan minimises: the bytes that are transposed, the number of transposes, or the sum of
         the caller's costs of the transposes. A cost function is called with a
-        `tosaic.lowering.layout.Candidate` (name, shape, dtype, bytes), once for each value, and returns an
+        `tosaic.lowering.Candidate` (name, shape, dtype, bytes), once for each value, and returns an
         integer, 0 or more: the cost of transposing the value, whatever the two orders are. Among plans of
         equal cost, the plan with the
         fewest transposes is chosen (for ``"count"``, the plan with the fewest bytes).

@@ -367,7 +367,7 @@ OPTIONS: dict[str, Option] = {
     "dump": _or_none(Option("the path of a folder", _path)),
     "folder": _or_none(_PATH),
     "functions": Option("functions by the name of a node or operator", _functions),
-    "graph": Option("a tosaic.Graph", _graph),
+    "graph": Option("a tosaic.program.Graph", _graph),
     "grids": Option("a sequence of True and False", _flags),
     "in_place": _FLAG,
     "io": _or_none(
@@ -404,7 +404,7 @@ OPTIONS: dict[str, Option] = {
     "scratch": _FLAG,
     "sidecar": _FLAG,
     "symbolic": _FLAG,
-    "signature": Option("a tosaic.fx.Signature, or None", _signature),
+    "signature": Option("a tosaic.ports.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "strict": _FLAG,
     "stage": Option("the name of a stage", _text),

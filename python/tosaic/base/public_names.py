@@ -1,20 +1,43 @@
-"""The public names of a package, which stand once: in its stub, ``__init__.pyi``.
+"""The public names of tosaic and of its areas, which stand once: in stubs, ``__init__.pyi``.
 
 A line ``from tosaic.api.calls import lower as lower`` says that `lower` is public, and where it is; a line
-``from tosaic import fx as fx`` that a folder is. Type checkers read the same file.
+``from tosaic import fx as fx`` that a folder is an area. Type checkers read the same files. A name is loaded
+when it is first used.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tosaic.base.extras import naming_extras
 
-__all__ = ["public_name", "public_names"]
+__all__ = ["names_of_stub", "public_name", "public_names"]
 
 _FOUND: dict[str, dict[str, str]] = {}
+
+
+def names_of_stub(package: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the functions ``__getattr__`` and ``__dir__`` of a package whose public names are in its stub.
+
+    Parameters
+    ----------
+    package : str
+        Its dotted name.
+    folder : str
+        Where its stub is.
+    """
+
+    def found(name: str) -> Any:
+        public = public_name(package, folder, name)
+        if name != "__all__":
+            setattr(sys.modules[package], name, public)
+        return public
+
+    return found, lambda: sorted(public_names(package, folder))
 
 
 def public_names(package: str, folder: str) -> dict[str, str]:

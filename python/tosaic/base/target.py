@@ -34,7 +34,7 @@ class Target:
 
     Examples
     --------
-    >>> from tosaic.base.target import Target
+    >>> from tosaic.lowering import Target
     >>> target = Target.parse("tosa-1.0+int16+int")
     >>> str(target), target.version, target.has_floats, "int16" in target
     ('TOSA-1.0+INT+int16', '1.0', False, True)

@@ -6,3 +6,9 @@ program --prepared_graph--> graph with constants and batch norms folded
         --choose----------> qparams of each slot of the plan
         --quantized_graph-> graph at stage quantized
 """
+
+from __future__ import annotations
+
+from tosaic.base.public_names import names_of_stub
+
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

@@ -1,7 +1,7 @@
 """Tools that make a quantized program more accurate: options of `tosaic.quantize`, and what each gained.
 
 >>> import tosaic
->>> tosaic.calibration.accuracy.Gptq(damping=0.05)
+>>> tosaic.calibration.Gptq(damping=0.05)
 Gptq(damping=0.05)
 """
 

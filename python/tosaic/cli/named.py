@@ -12,14 +12,14 @@ from tosaic.base.visible import one_line
 from tosaic.cli.entries import refused_option
 
 if TYPE_CHECKING:
-    from tosaic.recipes import Recipe
+    from tosaic.recipes.recipe import Recipe
 
 __all__ = ["named_recipe", "python_object", "recipe_of"]
 
 
 def recipe_of(names: Sequence[str], trust: bool) -> Recipe:
     """Returns the recipe of a name, or several combined."""
-    from tosaic.recipes import combine
+    from tosaic.recipes.recipe import combine
 
     found = [named_recipe(name, trust) for name in names]
     return found[0] if len(found) == 1 else combine(found)
@@ -27,16 +27,17 @@ def recipe_of(names: Sequence[str], trust: bool) -> Recipe:
 
 def named_recipe(name: str, trust: bool) -> Recipe:
     """Returns the recipe of a name, of a JSON file, or of a Python object ``module:name``."""
-    from tosaic import recipes
+    from tosaic.recipes.builtin import named
+    from tosaic.recipes.recipe import Recipe
 
     if Path(name).suffix == ".json":
-        return recipes.Recipe.load(name, trust=trust)
+        return Recipe.load(name, trust=trust)
     if ":" in name:
         found = python_object("--recipe", name)
-        if not isinstance(found, recipes.Recipe):
+        if not isinstance(found, Recipe):
             raise refused_option("--recipe", f"'{name}' is a {type(found).__name__}", "a tosaic.Recipe")
         return found
-    return recipes.named(name)
+    return named(name)
 
 
 def python_object(option: str, name: str) -> Any:

@@ -7,31 +7,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from tosaic.base.public_names import names_of_stub
 
-from tosaic.devices.device import Device, DeviceRecipe, Limit, Operators, Payload
-from tosaic.devices.engines import Engine
-
-if TYPE_CHECKING:
-    from tosaic.devices.registry import devices, limit_names, register
-
-__all__ = [
-    "Device",
-    "DeviceRecipe",
-    "Engine",
-    "Limit",
-    "Operators",
-    "Payload",
-    "devices",
-    "limit_names",
-    "register",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Returns a function about all devices, which needs the core: the command line does without."""
-    if name not in ("devices", "limit_names", "register"):
-        raise AttributeError(f"module 'tosaic.devices' has no attribute {name!r}")
-    from tosaic.devices import registry
-
-    return getattr(registry, name)
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

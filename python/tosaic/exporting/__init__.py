@@ -6,19 +6,6 @@ and `scenario` what a run elsewhere needs.
 
 from __future__ import annotations
 
-from tosaic.exporting.call import export_model
-from tosaic.exporting.checks import StageCheck
-from tosaic.exporting.context import ExportContext
-from tosaic.exporting.result import CheckError, ExportResult
-from tosaic.exporting.scenario import Scenario, ScenarioPort, load_scenario
+from tosaic.base.public_names import names_of_stub
 
-__all__ = [
-    "CheckError",
-    "ExportContext",
-    "ExportResult",
-    "Scenario",
-    "ScenarioPort",
-    "StageCheck",
-    "export_model",
-    "load_scenario",
-]
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

@@ -23,8 +23,9 @@ from tosaic.opening.sources import load_exported
 from tosaic.partitions.claimant import Claimant
 from tosaic.ports.foreign import ForeignOp, operators_by_target
 from tosaic.program.program import Program
-from tosaic.recipes import Recipe, combine, named
+from tosaic.recipes.builtin import named
 from tosaic.recipes.combining import merged
+from tosaic.recipes.recipe import Recipe, combine
 
 __all__ = ["export_model"]
 

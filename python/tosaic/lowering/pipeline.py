@@ -48,7 +48,7 @@ class Pass:
     Examples
     --------
     >>> import tosaic
-    >>> tosaic.Pass("count", lambda graph: print(len(graph)), takes=["tosa"])
+    >>> tosaic.lowering.Pass("count", lambda graph: print(len(graph)), takes=["tosa"])
     <Pass 'count': tosa -> tosa>
     """
 
@@ -149,7 +149,9 @@ class Pass:
         return self._core.run(graph, target=RUN_TARGET if target is None else target)
 
     def __reduce__(self) -> Any:
-        raise _not_pickled("Pass", "Pickle the function, and make the pass where it is unpickled")
+        raise _not_pickled(
+            "tosaic.lowering.Pass", "Pickle the function, and make the pass where it is unpickled"
+        )
 
     def __copy__(self) -> Pass:
         return self
@@ -282,7 +284,9 @@ class Pipeline(Reportable):
         return self.copy()  # passes are values
 
     def __reduce__(self) -> Any:
-        raise _not_pickled("Pipeline", "Write a function that makes it, and call that where it is needed")
+        raise _not_pickled(
+            "tosaic.Pipeline", "Write a function that makes it, and call that where it is needed"
+        )
 
     def check(self) -> None:
         """Checks the order of the passes. `lower` calls this method.
@@ -315,7 +319,7 @@ def _not_pickled(kind: str, hint: str) -> Exception:
     return _core.make_error(
         _core.InvalidGraph,
         where="pickle",
-        what=f"a tosaic.{kind} cannot be pickled",
+        what=f"a {kind} cannot be pickled",
         expected="values that consist of data",
         got="passes, which are functions",
         hint=hint,
@@ -347,4 +351,4 @@ def _pass(where: str, pass_: Any) -> _core.Pass:
     if callable(pass_):
         name = getattr(pass_, "__name__", "") or type(pass_).__name__
         return Pass(name.replace("_", "-").strip("-"), pass_).core
-    raise refusal(where, "pass_", "a tosaic.Pass, or a callable that takes a Graph", pass_)
+    raise refusal(where, "pass_", "a tosaic.lowering.Pass, or a callable that takes a Graph", pass_)

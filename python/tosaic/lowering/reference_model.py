@@ -51,7 +51,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
     """Runs the bytes of a lowered program on the TOSA reference model.
 
     The model has no variables. States are therefore written as inputs, for every target. It has no kernels
-    for described operators either (`tosaic.ForeignOp`): a program that has one is refused.
+    for described operators either (`tosaic.ports.ForeignOp`): a program that has one is refused.
 
     Parameters
     ----------

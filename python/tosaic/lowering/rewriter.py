@@ -56,7 +56,7 @@ class Rewriter:
 
     def __init__(self, graph: _core.Graph) -> None:
         if not isinstance(graph, _core.Graph):
-            raise refusal("Rewriter", "graph", "a tosaic.Graph, such as program.graph", graph)
+            raise refusal("Rewriter", "graph", "a tosaic.program.Graph, such as program.graph", graph)
         self._core = _core.Rewriter(graph)
 
     @property

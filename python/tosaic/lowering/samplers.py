@@ -62,7 +62,7 @@ def rgba(program: Program, *, inputs: _Ports = (), outputs: _Ports = ()) -> Prog
     ...         return nn.functional.grid_sample(image, grid, align_corners=False)
     >>> args = torch.rand(1, 3, 8, 8), torch.rand(1, 4, 4, 2)
     >>> program = tosaic.from_exported(torch.export.export(Warp(), args))
-    >>> tosaic.rgba(program, inputs=["image"], outputs=[0]).graph.inputs[0].value.shape
+    >>> tosaic.lowering.rgba(program, inputs=["image"], outputs=[0]).graph.inputs[0].value.shape
     (1, 4, 8, 8)
     """
     if not isinstance(program, Program):

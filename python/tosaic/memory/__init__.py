@@ -13,3 +13,9 @@
     check           runs a schedule on the planned places, without knowing how they were found
     of_program      the schedule of a program, a lowered program or a split program
 """
+
+from __future__ import annotations
+
+from tosaic.base.public_names import names_of_stub
+
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

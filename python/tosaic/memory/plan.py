@@ -179,7 +179,7 @@ class MemoryPlan(Reportable):
 
     def __repr__(self) -> str:
         return (
-            f"<tosaic.MemoryPlan '{one_line(self.name)}': {self.peak:,} bytes, "
+            f"<tosaic.memory.MemoryPlan '{one_line(self.name)}': {self.peak:,} bytes, "
             f"at least {self.lower_bound:,}, {len(self.buffers)} buffers>"
         )
 
@@ -207,4 +207,4 @@ class MemoryComparison(Reportable):
         return self.other.peak - self.plan.peak
 
     def __repr__(self) -> str:
-        return f"<tosaic.MemoryComparison: {self.plan.peak:,} bytes next to {self.other.peak:,}>"
+        return f"<tosaic.memory.MemoryComparison: {self.plan.peak:,} bytes next to {self.other.peak:,}>"

@@ -35,7 +35,6 @@ __all__ = [
     "Reader",
     "foreign_targets",
     "from_exported",
-    "from_graph",
     "load_exported",
     "open_program",
     "program_of",
@@ -154,16 +153,6 @@ def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> li
 def foreign_targets(graph: _core.Graph) -> set[str]:
     """Returns the targets of the foreign operators of a graph and its regions."""
     return {str(node.attrs["target"]) for node in all_nodes(graph) if node.op == "opaque"}
-
-
-@checked
-def from_graph(graph: _core.Graph) -> Program:
-    """Makes a program from a graph, without a nested signature.
-
-    A call passes the inputs by position or by name. The result is the output itself if there is only one, and
-    a tuple of the outputs if there are several.
-    """
-    return Program(graph)
 
 
 @checked
@@ -397,7 +386,7 @@ def _exported_program(source: Any) -> Any:
             _core.InvalidGraph,
             where="import",
             what="this is not a program",
-            expected="a torch.export.ExportedProgram, tosaic.Program, tosaic.Graph or path",
+            expected="a torch.export.ExportedProgram, tosaic.Program, tosaic.program.Graph or path",
             got=type(source).__name__,
             hint="Export the module first: torch.export.export(module, example_inputs)",
         )

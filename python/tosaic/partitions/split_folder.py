@@ -165,7 +165,7 @@ def load_split(path: str | os.PathLike[str]) -> Program:
     Examples
     --------
     >>> split.save("parts")  # doctest: +SKIP
-    >>> tosaic.load_split("parts").run(x)  # doctest: +SKIP
+    >>> tosaic.partitions.load_split("parts").run(x)  # doctest: +SKIP
     """
     from tosaic.lowering.tosa_file import load_tosa
     from tosaic.program.archive import load

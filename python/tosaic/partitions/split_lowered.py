@@ -304,7 +304,7 @@ class SplitLowered(Preparable):
         return save_folder(path, host, self._plan.groups, self._parts, self._claimants)
 
     def __repr__(self) -> str:
-        return one_line(f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>")
+        return one_line(f"<tosaic.partitions.SplitLowered: {self.type_text}, {len(self._parts)} groups>")
 
 
 @Verb

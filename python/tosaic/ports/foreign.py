@@ -106,7 +106,7 @@ class ForeignOp:
     --------
     >>> import numpy as np
     >>> import tosaic
-    >>> gate = tosaic.ForeignOp(
+    >>> gate = tosaic.ports.ForeignOp(
     ...     "my_library::gate",
     ...     lambda x, factor: x / (1 + np.exp(-factor * x)),
     ...     layout="any",
@@ -306,7 +306,7 @@ class Kernel:
                 where="run",
                 what=f"'{self.operator.target}' computes with integers, and its description has no function "
                 "for them",
-                expected="tosaic.ForeignOp(..., quantized=function)",
+                expected="tosaic.ports.ForeignOp(..., quantized=function)",
                 got=f"no 'quantized', for operands {', '.join(given) or 'none'}",
             )
         return self.operator.quantized
@@ -370,7 +370,7 @@ def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
         `operators` is not a sequence of `ForeignOp`, or two of them describe the same operator or have the
         same domain and name.
     """
-    expected = "a sequence of tosaic.ForeignOp"
+    expected = "a sequence of tosaic.ports.ForeignOp"
     if operators is None:
         return {}
     if isinstance(operators, str) or not isinstance(operators, Sequence):

@@ -1,7 +1,7 @@
 """Reads what a caller asks of single inputs and outputs, in `lower` and `extract_io_quant`.
 
 A port is named by path, name or index (`tosaic.ports.port_names`). It may be asked to be a dtype of numpy,
-such as ``"int8"``, or integers with given qparams, a `tosaic.QParams`.
+such as ``"int8"``, or integers with given qparams, a `tosaic.ports.QParams`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _asked(where: str, who: str, value: Any) -> Asked:
         return value
     if isinstance(value, str) and (value in IO_DTYPES or value == OWN):
         return value
-    expected = f"one of {', '.join(map(repr, IO_DTYPES))}, or a tosaic.QParams"
+    expected = f"one of {', '.join(map(repr, IO_DTYPES))}, or a tosaic.ports.QParams"
     raise _refusal(where, f"{who} cannot be this", expected, shown(value))
 
 
@@ -147,14 +147,17 @@ def answer(where: str, side: str, name: str, candidates: Candidates, asked: Aske
     if isinstance(asked, QParams):
         return True if found == (asked,) else asked
     if len(found) > 1:
-        hint = "Give a tosaic.QParams: the program then converts integers with these qparams to each of them"
+        hint = (
+            "Give a tosaic.ports.QParams: the program then converts integers with these qparams "
+            "to each of them"
+        )
         raise mismatch(where, side, name, asked, "one quantization", _several(found), hint)
     if asked in (OWN, str(NUMPY_INTEGERS[found[0].dtype])):
         return True
     other = with_other_sign(found[0])
     if other is not None and asked == str(NUMPY_INTEGERS[other.dtype]):
         return other
-    hint = "Give a tosaic.QParams, which says what the integers are to represent"
+    hint = "Give a tosaic.ports.QParams, which says what the integers are to represent"
     raise mismatch(where, side, name, asked, f"quantized to {asked}", f"{found[0].dtype}", hint)
 
 

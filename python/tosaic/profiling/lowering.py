@@ -83,4 +83,4 @@ class LoweringProfile(SavedProfile):
 
     def __repr__(self) -> str:
         name, milliseconds = one_line(self.name), self.seconds * 1e3
-        return f"<tosaic.LoweringProfile of {name} for {self.target}: {milliseconds:.1f} ms>"
+        return f"<tosaic.profiling.LoweringProfile of {name} for {self.target}: {milliseconds:.1f} ms>"

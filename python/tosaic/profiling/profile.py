@@ -290,8 +290,9 @@ class Profile(SavedProfile):
         return events_of_profile(self)
 
     def __repr__(self) -> str:
+        count = len(self.steps)
         return (
-            f"<tosaic.Profile of {one_line(self.name)}: {self.seconds * 1e3:.3f} ms, {len(self.steps)} steps>"
+            f"<tosaic.profiling.Profile of {one_line(self.name)}: {self.seconds * 1e3:.3f} ms, {count} steps>"
         )
 
 

@@ -308,7 +308,9 @@ class GraphCall:
     def __repr__(self) -> str:
         inputs = ", ".join(map(_array_text, self.inputs))
         results = ", ".join(type_text(each.dtype, each.shape) for each in self.result_types)
-        return f"<tosaic.GraphCall '{one_line(self.graph.name)}' @{self.stage}: ({inputs}) -> {results}>"
+        return (
+            f"<tosaic.program.GraphCall '{one_line(self.graph.name)}' @{self.stage}: ({inputs}) -> {results}>"
+        )
 
 
 class _NodeModel:

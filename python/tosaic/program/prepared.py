@@ -296,7 +296,7 @@ class Prepared:
     def __repr__(self) -> str:
         graph = self._source.graph
         return (
-            f"<tosaic.Prepared '{one_line(graph.name)}' @{graph.stage} on {self._on}: "
+            f"<tosaic.program.Prepared '{one_line(graph.name)}' @{graph.stage} on {self._on}: "
             f"{self._source.type_text}, {self._models_text(len(graph))}>"
         )
 
@@ -418,7 +418,7 @@ class Preparable(Runnable):
             ``integer`` and ``tosa``, operands are the exact integers of the program; at stage ``quantized``,
             they are the integers of quantized values. Several threads may call a model at once.
 
-            The model of the whole graph is called with a `tosaic.GraphCall`.
+            The model of the whole graph is called with a `tosaic.program.GraphCall`.
         on : {"tosaic", "reference", "vgf"}
             What computes the nodes. ``"reference"`` is the TOSA reference model. ``"vgf"`` is a VGF file on
             Vulkan, with Arm's converter and emulation layers. Both are for programs at stage ``tosa`` and

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tosaic.ports.signature import Signature
 
 
-__all__ = ["HasProgram", "Program"]
+__all__ = ["HasProgram", "Program", "from_graph"]
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class HasProgram(Protocol):
 class Program(Preparable):
     """One method of a network: a graph and its signature.
 
-    `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
+    `tosaic.from_exported`, `tosaic.program.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
 
     The constants of an imported program are views of torch's memory until the program is first run, compared,
     saved or copied. Each of these copies the constants, as `snapshot` does. Until then:
@@ -289,3 +289,13 @@ class Program(Preparable):
         return (
             f"<tosaic.Program '{one_line(graph.name)}' @{graph.stage}: {self.type_text}, {len(graph)} nodes>"
         )
+
+
+@checked
+def from_graph(graph: _core.Graph) -> Program:
+    """Makes a program from a graph, without a nested signature.
+
+    A call passes the inputs by position or by name. The result is the output itself if there is only one, and
+    a tuple of the outputs if there are several.
+    """
+    return Program(graph)

@@ -233,7 +233,7 @@ class PteMethod(Reportable):
 
     def __repr__(self) -> str:
         counts = f"{len(self.instructions)} instructions, {len(self.delegates)} delegates"
-        return f"<tosaic.PteMethod '{one_line(self.name)}': {self.type_text}, {counts}>"
+        return f"<tosaic.pte.PteMethod '{one_line(self.name)}': {self.type_text}, {counts}>"
 
 
 class PteFile(Reportable):

@@ -52,7 +52,10 @@ class GroupPayloads:
         for key, payload in payloads.items():
             if not isinstance(payload, PtePayload):
                 raise refusal(
-                    _WHERE, "payloads", "a tosaic.PtePayload for each group", f"{shown(payload)} for '{key}'"
+                    _WHERE,
+                    "payloads",
+                    "a tosaic.pte.PtePayload for each group",
+                    f"{shown(payload)} for '{key}'",
                 )
         claimants = {each for program in methods.values() for each in getattr(program, "claimants", {})}
         _require_known("flags", flags, sorted(claimants), "a claimant")

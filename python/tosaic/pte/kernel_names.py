@@ -146,7 +146,7 @@ class KernelList(Reportable):
 
     Examples
     --------
-    >>> kernels = tosaic.kernel_list(["detector.pte", "tracker.pte"])  # doctest: +SKIP
+    >>> kernels = tosaic.registration.kernel_list(["detector.pte", "tracker.pte"])  # doctest: +SKIP
     >>> kernels.save("selected_operators.yaml")  # doctest: +SKIP
     """
 
@@ -252,4 +252,4 @@ class KernelList(Reportable):
         write_text(path, self.to_yaml(dtypes=dtypes))
 
     def __repr__(self) -> str:
-        return one_line(f"<tosaic.KernelList: {', '.join(self.operators) or 'no kernels'}>")
+        return one_line(f"<tosaic.registration.KernelList: {', '.join(self.operators) or 'no kernels'}>")

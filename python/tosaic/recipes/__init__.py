@@ -7,33 +7,6 @@
 
 from __future__ import annotations
 
-from tosaic.recipes.builtin import (
-    KERNELS,
-    SNORM,
-    UNIT_GRID,
-    named,
-    names,
-    snorm_images,
-    symmetric_products,
-)
-from tosaic.recipes.changes import PassChange
-from tosaic.recipes.combining import Difference
-from tosaic.recipes.recipe import Recipe, combine
-from tosaic.recipes.stage import Stage
-from tosaic.recipes.training import qat
+from tosaic.base.public_names import names_of_stub
 
-__all__ = [
-    "KERNELS",
-    "SNORM",
-    "UNIT_GRID",
-    "Difference",
-    "PassChange",
-    "Recipe",
-    "Stage",
-    "combine",
-    "named",
-    "names",
-    "qat",
-    "snorm_images",
-    "symmetric_products",
-]
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

@@ -13,8 +13,8 @@ __all__ = ["cortex_m_kernels", "register_kernels"]
 def register_kernels(lowered: Any, context: Any) -> None:
     """Adds ``kernels.yaml``: what the runtime has to register for the operators that are left to the host.
 
-    It is ExecuTorch's selective build of the ``.pte`` file (`tosaic.kernel_list`). A program that cannot be
-    such a file, since a claimant has no public payload, has no list; the report notes it.
+    It is ExecuTorch's selective build of the ``.pte`` file (`tosaic.registration.kernel_list`). A program
+    that cannot be such a file, since a claimant has no public payload, has no list; the report notes it.
     """
     from tosaic.registration.listing import kernel_list
 

@@ -69,7 +69,7 @@ class Recipe:
     rgba : bool or mapping, optional
         True: RGB images around grid samplers get a fourth channel inside the program. A mapping with the
         keys ``inputs`` and ``outputs`` names the inputs and outputs that have four channels, too
-        (`tosaic.rgba`).
+        (`tosaic.lowering.rgba`).
     passes : sequence of PassChange
         Changes of the pipelines that lower groups.
     flags : mapping of str to sequence of str

@@ -8,3 +8,9 @@
 
 Nothing here imports torch or ExecuTorch.
 """
+
+from __future__ import annotations
+
+from tosaic.base.public_names import names_of_stub
+
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

@@ -59,7 +59,7 @@ def kernel_list(programs: Source | Sequence[Source], *, names: Sequence[str] | N
 
     Examples
     --------
-    >>> kernels = tosaic.kernel_list(["detector.pte", "tracker.pte"])  # doctest: +SKIP
+    >>> kernels = tosaic.registration.kernel_list(["detector.pte", "tracker.pte"])  # doctest: +SKIP
     >>> print(kernels)  # doctest: +SKIP
     >>> kernels["aten::add.out"].dtypes  # doctest: +SKIP
     ('float32',)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from tosaic.base.options import shown
-from tosaic.recipes import Recipe
+from tosaic.recipes.recipe import Recipe
 from tosaic.report.document import Report
 from tosaic.report.parts import Section, table
 

@@ -6,6 +6,6 @@ failed test. With ``--tosaic-reports=DIR`` it also saves the comparison as an of
 
 from __future__ import annotations
 
-from tosaic.testing.matching import MismatchError, assert_lowers, assert_matches
+from tosaic.base.public_names import names_of_stub
 
-__all__ = ["MismatchError", "assert_lowers", "assert_matches"]
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])

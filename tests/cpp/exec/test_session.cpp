@@ -286,7 +286,7 @@ TEST_CASE("a foreign operator without an override is refused, with its source lo
       prepare(b.graph),
       "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
       "module 'net', model.py:9). Describe it, "
-      "program.with_operators([tosaic.ForeignOp('lib.op.default', kernel)]), where the target is "
+      "program.with_operators([tosaic.ports.ForeignOp('lib.op.default', kernel)]), where the target is "
       "that of the torch operator, or override it with a function of the operands: "
       "program.with_overrides({'lib.op.default': function}), in C++ "
       "PrepareOptions::overrides.ops[\"lib.op.default\"].");

@@ -77,7 +77,7 @@ QUANTIZERS: dict[str, Callable[[], Any]] = {
     "tosaic": tosaic.Quantizer,
     "tosaic for arm": lambda: tosaic.Quantizer(compatible_with="arm"),
     "arm, wrapped": lambda: tosaic.wrap_quantizer(_arm(), rules=[]),
-    "arm, composed": lambda: tosaic.compose_quantizers([_arm(), tosaic.Quantizer()], conflict="first"),
+    "arm, composed": lambda: tosaic.fx.compose_quantizers([_arm(), tosaic.Quantizer()], conflict="first"),
 }
 
 

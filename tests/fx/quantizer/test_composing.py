@@ -39,7 +39,7 @@ class Named(ByHand):
 
 def test_the_first_or_the_last_quantizer_wins_a_node_as_the_policy_says() -> None:
     for policy, row in (("first", None), ("last", HALF_ROW)):
-        composed = tosaic.compose_quantizers(
+        composed = tosaic.fx.compose_quantizers(
             [Named("all", annotate_chain), Named("mul", annotate_mul)], conflict=policy
         )
         made = convert(Chain(), SAMPLES, composed)
@@ -56,7 +56,7 @@ def test_the_first_or_the_last_quantizer_wins_a_node_as_the_policy_says() -> Non
 
 
 def test_conflicts_are_an_error_by_default_that_lists_all_nodes() -> None:
-    composed = tosaic.compose_quantizers([Named("all", annotate_chain), Named("mul", annotate_mul)])
+    composed = tosaic.fx.compose_quantizers([Named("all", annotate_chain), Named("mul", annotate_mul)])
     with pytest.raises(
         tosaic.QuantMismatch, match=r"1 node is annotated in different ways.*'mul' by all and mul"
     ):
@@ -64,7 +64,7 @@ def test_conflicts_are_an_error_by_default_that_lists_all_nodes() -> None:
 
 
 def test_equal_annotations_are_not_a_conflict() -> None:
-    composed = tosaic.compose_quantizers([ByHand(annotate_chain), ByHand(annotate_chain)])
+    composed = tosaic.fx.compose_quantizers([ByHand(annotate_chain), ByHand(annotate_chain)])
     made = convert(Chain(), SAMPLES, composed)
     assert composed.conflicts == ()
     assert differences(convert(Chain(), SAMPLES, ByHand(annotate_chain)), made, SAMPLES[0]) == []
@@ -76,7 +76,7 @@ def test_quantizers_of_different_nodes_compose_as_torchaos_composable_quantizer(
             nodes[name].meta[KEY] = QuantizationAnnotation({nodes[producer]: INT8}, INT8, _annotated=True)
 
     quantizers = [ByHand(annotate_ends), ByHand(annotate_mul)]
-    composed = convert(Chain(), SAMPLES, tosaic.compose_quantizers(quantizers))
+    composed = convert(Chain(), SAMPLES, tosaic.fx.compose_quantizers(quantizers))
     assert differences(convert(Chain(), SAMPLES, ComposableQuantizer(quantizers)), composed, SAMPLES[0]) == []
 
 
@@ -85,7 +85,7 @@ def test_a_reference_to_a_node_that_another_quantizer_won_holds_if_the_winner_ha
         annotate_chain(nodes)
         nodes["tanh"].meta[KEY].output_qspec = SharedQuantizationSpec(nodes["mul"])
 
-    composed = tosaic.compose_quantizers([ByHand(annotate_sharing), ByHand(annotate_mul)], conflict="last")
+    composed = tosaic.fx.compose_quantizers([ByHand(annotate_sharing), ByHand(annotate_mul)], conflict="last")
     made = convert(Chain(), SAMPLES, composed)
     assert composed.plan[Output("tanh")] == Shared(Output("mul"))
     assert rows(made, "tanh") == rows(made, "mul") == [HALF_ROW]
@@ -100,7 +100,7 @@ def test_a_reference_to_a_place_without_a_spec_gets_the_spec_that_it_shared() ->
     def annotate_float_relu(nodes: dict[str, Any]) -> None:
         nodes["relu"].meta[KEY] = QuantizationAnnotation({nodes["x"]: None}, None, _annotated=True)
 
-    composed = tosaic.compose_quantizers(
+    composed = tosaic.fx.compose_quantizers(
         [ByHand(annotate_sharing), ByHand(annotate_float_relu)], conflict="last"
     )
     made = convert(Chain(), SAMPLES, composed)
@@ -134,7 +134,7 @@ def test_a_spec_derived_from_a_place_without_a_spec_is_dropped_and_reported() ->
     def annotate_float_relu(nodes: dict[str, Any]) -> None:
         nodes["relu"].meta[KEY] = QuantizationAnnotation(_annotated=True)
 
-    composed = tosaic.compose_quantizers(
+    composed = tosaic.fx.compose_quantizers(
         [ByHand(annotate_linear), ByHand(annotate_float_relu)], conflict="last"
     )
     convert(Linear(), SAMPLES, composed)
@@ -149,7 +149,7 @@ def test_each_quantizers_hooks_are_called() -> None:
     def annotate_output(nodes: dict[str, Any]) -> None:
         nodes["output"].meta[KEY] = QuantizationAnnotation({nodes["tanh"]: HALF}, _annotated=True)
 
-    made = convert(Chain(), SAMPLES, tosaic.compose_quantizers([secretive, ByHand(annotate_output)]))
+    made = convert(Chain(), SAMPLES, tosaic.fx.compose_quantizers([secretive, ByHand(annotate_output)]))
     assert secretive.transformed == 1
     assert secretive.observers
     assert rows(made, "tanh")
@@ -165,7 +165,7 @@ def test_two_quantizers_of_other_projects_compose_with_rules_around_one_of_them(
             return self.linear(F.relu(self.conv(x)))
 
     samples = [(torch.rand(1, 3, 8, 8),)]
-    composed = tosaic.compose_quantizers([QUANTIZERS["xnnpack"](), QUANTIZERS["arm"]()], conflict="first")
+    composed = tosaic.fx.compose_quantizers([QUANTIZERS["xnnpack"](), QUANTIZERS["arm"]()], conflict="first")
     made = convert(Net(), samples, composed)
     assert {each.winner for each in composed.conflicts} == {"XNNPACKQuantizer"}
     assert {each.quantizers for each in composed.conflicts} == {("XNNPACKQuantizer", "TOSAQuantizer")}
@@ -176,14 +176,17 @@ def test_two_quantizers_of_other_projects_compose_with_rules_around_one_of_them(
 
 def test_an_object_that_is_not_a_quantizer_is_refused() -> None:
     with pytest.raises(tosaic.InvalidGraph, match=r"\[compose_quantizers\] not a quantizer"):
-        tosaic.compose_quantizers([ByHand])
+        tosaic.fx.compose_quantizers([ByHand])
     with pytest.raises(tosaic.InvalidGraph, match=r"\[wrap_quantizer\] not a quantizer.*got int"):
         tosaic.wrap_quantizer(3, rules=[])
     with pytest.raises(tosaic.InvalidGraph, match="conflict"):
-        tosaic.compose_quantizers([], conflict="none")
+        tosaic.fx.compose_quantizers([], conflict="none")
 
 
 def test_there_is_no_report_before_a_graph_was_annotated() -> None:
-    for quantizer in (tosaic.compose_quantizers([]), tosaic.wrap_quantizer(ByHand(annotate_mul), rules=[])):
+    for quantizer in (
+        tosaic.fx.compose_quantizers([]),
+        tosaic.wrap_quantizer(ByHand(annotate_mul), rules=[]),
+    ):
         with pytest.raises(tosaic.InvalidGraph, match="has not annotated a graph yet"):
             _ = quantizer.report

@@ -241,7 +241,7 @@ def test_a_wrapped_quantizer_of_another_project_trains_shared_heads(name: str) -
 
 def test_composed_quantizers_train_shared_heads() -> None:
     torch.manual_seed(4)
-    quantizer = tosaic.compose_quantizers([tosaic.Quantizer(_COVERING, qat=True)])
+    quantizer = tosaic.fx.compose_quantizers([tosaic.Quantizer(_COVERING, qat=True)])
     _is_right(_uneven(Head(1, 2, bias=True)), torch.randn(4, 3, 6, 6), quantizer)
 
 
@@ -305,7 +305,7 @@ def test_norms_that_tosaic_folds_before_the_calibration_have_their_own_numbers(n
     network = _grown(_uneven(made()), x)
     exported = torch.export.export(network, (x,))
     before = copy.deepcopy(network.state_dict())
-    folded = tosaic.fold_norms(exported.module())
+    folded = tosaic.fx.fold_norms(exported.module())
     assert not any("batch_norm" in str(node.target) for node in folded.graph.nodes)
     with torch.no_grad():
         assert _db(folded(x), network(x)) > 100
@@ -333,7 +333,9 @@ def test_norms_that_torchao_folds_wrongly_are_refused_and_others_are_not(name: s
     network = _grown(_uneven(made()), x)
     module = torch.export.export(network, (x,)).module()
     if name in _WRONG:
-        with pytest.raises(tosaic.UnsupportedOp, match=r"folded the batch norms 'norm.*tosaic\.fold_norms"):
+        with pytest.raises(
+            tosaic.UnsupportedOp, match=r"folded the batch norms 'norm.*tosaic\.fx\.fold_norms"
+        ):
             prepare_pt2e(module, tosaic.Quantizer())
     else:
         program = _calibrated(module, x, tosaic.Quantizer())
@@ -345,7 +347,7 @@ def test_other_quantizers_of_tosaic_refuse_norms_that_torchao_folds_wrongly(door
     x = torch.randn(4, 3, 6, 6)
     module = torch.export.export(_grown(Head(1, 2, bias=True), x), (x,)).module()
     wrapped = tosaic.wrap_quantizer(_xnnpack(), rules=[])
-    quantizer = wrapped if door == "wrap_quantizer" else tosaic.compose_quantizers([_xnnpack()])
+    quantizer = wrapped if door == "wrap_quantizer" else tosaic.fx.compose_quantizers([_xnnpack()])
     with pytest.raises(tosaic.UnsupportedOp, match=rf"{door}.*'norms\.0', 'norms\.1'"):
         prepare_pt2e(module, quantizer)
 

@@ -515,7 +515,7 @@ def failing(kind: str) -> Any:
     """Returns a quantizer that fails after its inner quantizers have annotated the graph."""
     if kind == "wrapped":
         return tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({"imag": SNORM})])
-    return tosaic.compose_quantizers([xnnpack(), tosaic.Quantizer()], conflict="error")
+    return tosaic.fx.compose_quantizers([xnnpack(), tosaic.Quantizer()], conflict="error")
 
 
 @pytest.mark.parametrize("kind", ["wrapped", "composed"])
@@ -559,7 +559,7 @@ def test_references_that_lead_to_no_spec_are_an_error_that_names_the_rule() -> N
 def test_copies_of_quantizers_have_rules_but_no_plan(copied: Any) -> None:
     sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
     wrapped = tosaic.wrap_quantizer(tosaic.Quantizer(), rules=[Inputs({"image": SNORM})])
-    for quantizer in (wrapped, tosaic.compose_quantizers([wrapped])):
+    for quantizer in (wrapped, tosaic.fx.compose_quantizers([wrapped])):
         convert(Convolution(), [sample], quantizer)
         other = copied(quantizer)
         with pytest.raises(tosaic.InvalidGraph, match="has not annotated a graph yet"):

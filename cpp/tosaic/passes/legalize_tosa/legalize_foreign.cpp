@@ -39,12 +39,12 @@ namespace {
   // Only a description sets these, so this operator has a description, without a name.
   if (attrs.layout != ForeignLayout::kRowMajor || attrs.integers)
     l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
-             "tosaic.ForeignOp('" + attrs.target +
+             "tosaic.ports.ForeignOp('" + attrs.target +
                  "', ..., domain='my_library', name='my_operator'), in C++ OpaqueAttrs::domain and name");
   l.refuse(
       name + "is foreign to tosaic",
       "Leave it on the host, tosaic.lower(..., unsupported='split'), replace it in the module, or describe "
-      "it with a domain and a name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
+      "it with a domain and a name: tosaic.from_exported(program, operators=[tosaic.ports.ForeignOp('" +
           attrs.target +
           "', kernel, domain='my_library', name='my_operator')]), in C++ OpaqueAttrs::domain and name");
 }

@@ -81,7 +81,7 @@ class Explanation {
   void floats(const Node& node) {
     if (is_foreign(node.op) && !has_integer_kernel(node))
       return add(node, "a foreign operator has no integer form",
-                 "Describe it with a kernel over integers: tosaic.ForeignOp(.., quantized=..)");
+                 "Describe it with a kernel over integers: tosaic.ports.ForeignOp(.., quantized=..)");
     if (!node.regions.empty()) return add(node, "control flow has no integer form");
     for (std::uint32_t i = 0; i < node.operand_count; ++i) operand(node, i);
     for (std::uint32_t r = 0; r < node.result_count; ++r) result(node, r);

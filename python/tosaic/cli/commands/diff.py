@@ -24,7 +24,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs ``tosaic diff``; returns the exit code."""
     from tosaic.opening.sources import program_of, require_use
-    from tosaic.report import describe_diff
+    from tosaic.report.comparison import describe_diff
 
     bind = bindings(args.bind)
     require_use("diff", bind, args.a, args.b)

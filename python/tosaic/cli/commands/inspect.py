@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     from tosaic.opening.sources import program_of, require_use
     from tosaic.pte.file import PteFile, load_pte
     from tosaic.quantizing.explanation import explain_quantization
-    from tosaic.report import describe_graph
     from tosaic.report.memory import describe_pte_memory
+    from tosaic.report.program import describe_graph
 
     (source,) = with_sources(args.source, args.file)
     if PTE.holds(args.file) and not (args.dot or args.quantization or args.layout):

@@ -22,8 +22,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs ``tosaic ops``; returns the exit code."""
     from tosaic import _core
-    from tosaic.report import describe_ops
-    from tosaic.report.operators import operators_document
+    from tosaic.report.operators import describe_ops, operators_document
 
     if args.markdown:
         page = operators_document(_core.ops())

@@ -21,7 +21,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs ``tosaic passes``; returns the exit code."""
     from tosaic.lowering.pipeline import Pipeline
-    from tosaic.report import describe_pipeline
+    from tosaic.report.pipeline import describe_pipeline
 
     show(describe_pipeline(Pipeline.default(args.target)), args)
     return OK

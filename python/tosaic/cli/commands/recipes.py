@@ -28,7 +28,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Lists recipes, prints one, or says how two differ."""
-    from tosaic import recipes
+    from tosaic.recipes.builtin import named, names
     from tosaic.report.recipes import describe_differences, describe_recipe, describe_recipes
 
     if args.diff:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         show(describe_differences(a, b), args)
         return FAILED if a.diff(b) else OK
     if not args.recipe:
-        show(describe_recipes([recipes.named(name) for name in recipes.names()]), args)
+        show(describe_recipes([named(name) for name in names()]), args)
         return OK
     made = recipe_of(args.recipe, args.trust)
     if args.output:

@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from tosaic.opening.sources import program_of, require_use
     from tosaic.program.samples import read_samples
     from tosaic.program.stacked_calls import laid_out
-    from tosaic.report import Report, Section, Table
+    from tosaic.report.document import Report
+    from tosaic.report.parts import Section, Table
 
     check_profile(args, args.output)
     if args.runs is not None and args.profile is None:

@@ -86,8 +86,8 @@ def run_payloads(
 
 
 def _run_tosa(payload: bytes, arrays: list[Array]) -> Sequence[Array]:
-    from tosaic.api.calls import from_graph
     from tosaic.comparing.compare_programs import fit_to_ports
+    from tosaic.program.program import from_graph
 
     program = from_graph(_core.deserialize(payload))
     for array, port in zip(arrays, program.inputs, strict=True):

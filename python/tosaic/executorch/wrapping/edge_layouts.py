@@ -11,7 +11,7 @@ from typing import Any
 
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from tosaic.fx import apply_layout
+from tosaic.fx.calls import apply_layout
 from tosaic.fx.layouts.applied import AppliedLayout
 
 __all__ = ["LayoutPass"]

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 
-from tosaic.annotation import Plan
 from tosaic.annotation.bias import addends, crowded_channels, full_range_scale, note_coarse_addend
+from tosaic.annotation.plan import Plan
 from tosaic.fx.quantizer.biases import elements_of
 from tosaic.fx.quantizer.graph import call_graph
 from tosaic.fx.quantizer.read_ranges import ReadRange, reach_of, read_range

@@ -25,7 +25,9 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.resolution import Resolution, resolve
+from tosaic.annotation.specs import FLOAT, Derived, Shared, Slot, Spec
 from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.graph import call_graph, check_model
 from tosaic.fx.quantizer.held_annotations import KEY, restored_on_error, snapshot
@@ -68,7 +70,7 @@ class NodeConflict:
 
 
 class ComposedQuantizer(Quantizer):  # type: ignore[misc]
-    """What `tosaic.compose_quantizers` returns.
+    """What `tosaic.fx.compose_quantizers` returns.
 
     Attributes
     ----------

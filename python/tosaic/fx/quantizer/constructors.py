@@ -19,7 +19,7 @@ from typing import Any
 from torchao.quantization.pt2e import FakeQuantize
 from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize
 
-from tosaic.annotation import (
+from tosaic.annotation.observers import (
     ByUse,
     Entropy,
     LeastError,
@@ -27,11 +27,11 @@ from tosaic.annotation import (
     MaskRange,
     MinMax,
     MovingAverage,
-    Observed,
     Observer,
     Percentile,
     WholeNumbers,
 )
+from tosaic.annotation.specs import Observed
 from tosaic.fx.quantizer.observers import (
     TosaicEntropyObserver,
     TosaicHistogramObserver,

@@ -38,7 +38,7 @@ _FOLDED = "tosaic_folded_norms"
 
 
 def fold_norms(model: GraphModule) -> GraphModule:
-    """Folds batch norms in evaluation mode into calls with parameters of their own: `tosaic.fold_norms`."""
+    """See `tosaic.fx.fold_norms`."""
     check_model(model, "fold_norms")
     folded: dict[object, Node] = {}
     for norm in list(model.graph.nodes):
@@ -150,6 +150,6 @@ def _refusal(calls: list[Node], what: str, norms: list[Node], where: str) -> Exc
         _core.UnsupportedOp,
         f"torchao has folded the batch norms {names} into the parameters of {readers}, which read {what}, "
         "so that the numbers are wrong",
-        hint="Call tosaic.fold_norms(module) on a newly exported module before prepare_pt2e: it folds each "
-        "norm into parameters of its own. So does tosaic.quantize",
+        hint="Call tosaic.fx.fold_norms(module) on a newly exported module before prepare_pt2e: it folds "
+        "each norm into parameters of its own. So does tosaic.quantize",
     )

@@ -18,8 +18,7 @@ from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic import _core
-from tosaic.annotation import Call, CallGraph, GraphPort, Operand
-from tosaic.annotation.call_graph import CallKind
+from tosaic.annotation.call_graph import Call, CallGraph, CallKind, GraphPort, Operand
 from tosaic.base.dtypes import OF_TORCH
 from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths

@@ -14,25 +14,14 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 from torchao.quantization.pt2e.utils import _fuse_conv_bn_, _fuse_linear_bn_
 
 from tosaic import _core
-from tosaic.annotation import (
-    Derived,
-    Edge,
-    Fixed,
-    LeastErrorBehind,
-    MinMax,
-    Observed,
-    Observer,
-    Output,
-    Plan,
-    Shared,
-    Slot,
-)
 from tosaic.annotation.bias import free_crowded_addends, note_crowded_sums
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.joins import Scale
+from tosaic.annotation.observers import LeastErrorBehind, MinMax, Observer
+from tosaic.annotation.plan import Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import integers_of
+from tosaic.annotation.specs import Derived, Edge, Fixed, Observed, Output, Shared, Slot, integers_of
 from tosaic.annotation.states import share_states
 from tosaic.base.defaults import INTEGER_TARGET, WIDE_INTEGER_TARGET
 from tosaic.base.options import refusal, shown
@@ -116,7 +105,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     UnsupportedOp
         In ``annotate``: a call writes an input, or memory that is read later through another call, and
         torchao would put a quantize node between them, so that the write is lost. From ``prepare_pt2e``:
-        torchao has folded batch norms into a weight that other calls read; see `tosaic.fold_norms`.
+        torchao has folded batch norms into a weight that other calls read; see `tosaic.fx.fold_norms`.
 
     Examples
     --------

@@ -9,7 +9,9 @@ from typing import Any
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Output, Plan, Rule
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.rules import Rule
+from tosaic.annotation.specs import Output
 from tosaic.base.options import refusal
 from tosaic.fx.quantizer.held_annotations import annotation_of
 from tosaic.fx.quantizer.read import Annotations, SpecReader

@@ -26,7 +26,8 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic import _core
-from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Output, Plan, Shared, Slot, Spec
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Output, Shared, Slot, Spec
 from tosaic.fx.quantizer.graph import call_graph
 from tosaic.fx.quantizer.held_annotations import Snapshot, annotation_of, restored_on_error
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver

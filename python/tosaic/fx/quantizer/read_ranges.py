@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 
-from tosaic.annotation import ByUse, Edge, Observed, Output, Plan, Shared, Slot
+from tosaic.annotation.observers import ByUse
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import Edge, Observed, Output, Shared, Slot
 from tosaic.fx.quantizer.biases import elements_of
 from tosaic.fx.quantizer.observers import TosaicHistogramObserver, has_samples
 

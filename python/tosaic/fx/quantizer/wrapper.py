@@ -25,7 +25,10 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.resolution import Resolution, resolve
+from tosaic.annotation.rules import Custom, Inputs, Outputs, Rule
+from tosaic.annotation.specs import Output
 from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.graph import bodies_of, call_graph, check_model
 from tosaic.fx.quantizer.held_annotations import restored_on_error, snapshot

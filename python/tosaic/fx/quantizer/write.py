@@ -42,20 +42,9 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic import _core
-from tosaic.annotation import (
-    Derived,
-    Edge,
-    Fixed,
-    Float,
-    Foreign,
-    Observed,
-    Observer,
-    Output,
-    Plan,
-    Shared,
-    Slot,
-    Spec,
-)
+from tosaic.annotation.observers import Observer
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import Derived, Edge, Fixed, Float, Foreign, Observed, Output, Shared, Slot, Spec
 from tosaic.fx.quantizer.constructors import constructor_of
 from tosaic.fx.quantizer.held_annotations import KEY, annotation_of
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver

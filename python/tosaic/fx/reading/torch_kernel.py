@@ -1,7 +1,8 @@
 """Runs operators of torch that tosaic does not have: on the host, where torch is installed.
 
-An instance is the kernel of a description (`tosaic.ForeignOp`), which is stored and pickled with programs.
-Torch is imported when the kernel is called, so that a program with such an operator travels without torch.
+An instance is the kernel of a description (`tosaic.ports.ForeignOp`), which is stored and pickled with
+programs. Torch is imported when the kernel is called, so that a program with such an operator travels without
+torch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class TorchKernel:
     --------
     >>> import tosaic
     >>> from tosaic.fx import TorchKernel
-    >>> lgamma = tosaic.ForeignOp("aten.lgamma.default", TorchKernel("aten.lgamma.default"))
+    >>> lgamma = tosaic.ports.ForeignOp("aten.lgamma.default", TorchKernel("aten.lgamma.default"))
     """
 
     def __init__(self, target: str) -> None:

@@ -53,7 +53,8 @@ def export_recipe(recipe: Recipe) -> Any:
     -----
     ExecuTorch quantizes with torchao, on the example inputs that the session gets. Of `io`, it is kept which
     quantize and dequantize nodes stay outside of delegates; `tosaic.extract_io_quant` of the lowered program
-    removes them. The stage ``kernels`` is left out: `tosaic.kernel_list` of the file makes its list.
+    removes them. The stage ``kernels`` is left out: `tosaic.registration.kernel_list` of the file makes its
+    list.
 
     Examples
     --------

@@ -20,12 +20,12 @@ _FILES = {
 
 @checked
 def sampler_shaders() -> dict[str, str]:
-    """Returns the shaders of ExecuTorch's VGF flow, for `tosaic.custom_samplers`.
+    """Returns the shaders of ExecuTorch's VGF flow, for `tosaic.lowering.custom_samplers`.
 
     Returns
     -------
     dict of str to str
-        SPIR-V as base64, by form: see `tosaic.custom_samplers`.
+        SPIR-V as base64, by form: see `tosaic.lowering.custom_samplers`.
 
     Raises
     ------
