@@ -12,8 +12,6 @@ from typing import Any
 
 from tosaic.base.extras import naming_extras
 
-__all__ = ["public_name", "public_names"]
-
 _FOUND: dict[str, dict[str, str]] = {}
 
 

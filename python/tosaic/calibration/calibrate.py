@@ -23,8 +23,6 @@ from tosaic.base.threads import batch_threads
 from tosaic.calibration import worker
 from tosaic.calibration.worker import Failure, Job, Raised
 
-__all__ = ["calibrate"]
-
 _MERGED = 256  # samples of one state: moving averages collect a range for each
 _CHUNK_OF_WORKERS = 4  # small, so that a few samples occupy several workers
 

@@ -38,8 +38,6 @@ from tosaic.calibration.observations import Observations, observations
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.weights import weight_qparams
 
-__all__ = ["chosen_qparams", "infinite_masks"]
-
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
 _MOST_SEARCHED = 255  # integers for which a search looks at the error of a function's result

@@ -12,8 +12,6 @@ from tosaic.annotation.specs import Observed
 from tosaic.base.options import shown
 from tosaic.calibration.plan_program import PlannedProgram
 
-__all__ = ["Observations", "observations"]
-
 
 @dataclass(frozen=True)
 class Observations:

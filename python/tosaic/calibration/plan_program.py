@@ -20,8 +20,6 @@ from tosaic.base.dtypes import is_float
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.program.overrides import all_nodes
 
-__all__ = ["PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
-
 _FOLDED_FIRST = ("fold-constants", "dead-code", "fold-batch-norm")
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"

@@ -26,8 +26,6 @@ from tosaic.annotation.specs import Fixed, Observed, integers_of
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
 
-__all__ = ["relevant_bounds", "unobserved_values"]
-
 _WORTHWHILE = 1.25  # times the extent that is left: one scale for both costs 2 dB
 
 # Results with the range of an operand, or that no bound of an operand follows from.

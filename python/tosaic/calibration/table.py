@@ -18,8 +18,6 @@ from tosaic.program.overrides import all_nodes
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["Table", "calibration_table", "job_of"]
-
 
 @dataclass(frozen=True)
 class Table:

@@ -14,8 +14,6 @@ from tosaic.cli.entries import refused_option
 if TYPE_CHECKING:
     from tosaic.recipes import Recipe
 
-__all__ = ["named_recipe", "python_object", "recipe_of"]
-
 
 def recipe_of(names: Sequence[str], trust: bool) -> Recipe:
     """Returns the recipe of a name, or several combined."""

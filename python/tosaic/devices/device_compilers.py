@@ -19,8 +19,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.writing import write_bytes
 
-__all__ = ["VELA_CONFIGURATIONS", "compile_vgf", "compile_with_vela", "require_tool", "vela_flags"]
-
 _MODULES = {"vela": "ethosu.vela.vela", "model-converter": "model_converter.cli"}
 _VELA_ARRAYS = (
     "cmd_data",

@@ -16,17 +16,6 @@ from tosaic.base.options import refusal, shown
 from tosaic.devices.built_in import TOSA_PAYLOAD, built_in_devices
 from tosaic.devices.device import Device, Payload
 
-__all__ = [
-    "claimant_names",
-    "core_claimant",
-    "device_of",
-    "devices",
-    "limit_names",
-    "payload_of",
-    "payloads",
-    "register",
-]
-
 GROUP = "tosaic.devices"
 _TOSA = "tosa-"
 _registered: list[Device] = []

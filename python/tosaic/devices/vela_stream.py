@@ -20,8 +20,6 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["VelaProgram", "VelaTensor", "pack_vela", "unpack_vela"]
-
 _HEADER = struct.Struct("<16sIB11x")
 _TENSOR = struct.Struct("<9i")
 _ALIGNMENT = 16

@@ -21,8 +21,6 @@ from tosaic.partitions.payload_kinds import is_kernels
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["export_recipe"]
-
 _WHERE = "export_recipe"
 _SAMPLER = "grid_sampler_2d"
 

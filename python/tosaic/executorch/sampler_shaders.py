@@ -7,8 +7,6 @@ from importlib.resources import files
 from tosaic import _core
 from tosaic.base.options import checked
 
-__all__ = ["sampler_shaders"]
-
 _PACKAGE = "executorch.backends.arm.vgf.shaders"
 _FILES = {
     "image": "grid_sampler_sampler",

@@ -13,8 +13,6 @@ from tosaic.executorch.delegates.runtime_ids import delegates_of, set_runtime_id
 from tosaic.lowering.sidecar import sidecar_path, write_both
 from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
 
-__all__ = ["save_pte"]
-
 
 @checked
 def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) -> int:

@@ -35,8 +35,6 @@ from tosaic.pte.save import save_pte
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult
 
-__all__ = ["write_folder"]
-
 
 _REPORTS = ("report.html", "report.json", "report.txt")
 _WRITTEN_LAST = ("recipe.json", "recipe.txt", *_REPORTS)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
 
 _Array = np.ndarray[Any, Any]
-__all__ = ["infinite_masks", "padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
 
 _WHERE = "export_model"
 _RULES = {"inputs": Inputs, "outputs": Outputs}

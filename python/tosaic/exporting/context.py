@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["ExportContext"]
-
 LOG = logging.getLogger("tosaic.exporting")
 
 

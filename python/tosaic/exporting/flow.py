@@ -62,8 +62,6 @@ from tosaic.recipes.changes import changed_pipelines
 from tosaic.recipes.recipe import Recipe
 from tosaic.recipes.stage import Stage
 
-__all__ = ["Flow", "FlowOptions", "STEPS"]
-
 STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tosaic.program.program import Program
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["CheckError", "ExportResult"]
-
 
 class CheckError(_core.Error, ValueError):
     """A numerical check of an export failed, and nothing was written. ``result`` is the `ExportResult`."""

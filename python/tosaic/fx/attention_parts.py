@@ -40,8 +40,6 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, GraphModule, Node
 
-__all__ = ["with_attention_parts", "with_attention_parts_in"]
-
 _ATEN = torch.ops.aten
 _HIDDEN = -8192.0  # hides all scores that a softmax of them could tell apart
 _HIDES = -4096.0  # at most: the number hides

@@ -16,25 +16,7 @@ from tosaic.base.visible import one_line
 from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
 
-__all__ = [
-    "eager_arrays",
-    "evaluated",
-    "example_inputs",
-    "export_module",
-    "half_copy",
-    "half_inputs",
-    "is_module",
-    "is_training",
-    "refuse_training",
-    "trained_program",
-]
-
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def is_module(model: Any) -> bool:
-    """True for a ``torch.nn.Module``."""
-    return isinstance(model, torch.nn.Module)
 
 
 def is_training(model: Any) -> bool:

@@ -13,8 +13,6 @@ from tosaic.base.dtypes import NUMPY, TORCH
 from tosaic.base.options import refusal
 from tosaic.base.quantization import QParams
 
-__all__ = ["Rewriter"]
-
 # Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
 _CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
 

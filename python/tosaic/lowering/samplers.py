@@ -16,8 +16,6 @@ from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
 
-__all__ = ["FORMS", "custom_samplers", "rgba", "rgba_pass"]
-
 FORMS = ("image", "image_align_corners", "image_int8", "image_int8_align_corners")
 """The forms of a sampler for which `custom_samplers` takes a shader."""
 

@@ -54,19 +54,6 @@ if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
     from tosaic.lowering.lowered import Lowered
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "apply_sidecar",
-    "read_sidecar",
-    "save_with_sidecar",
-    "save_without_sidecar",
-    "sidecar_path",
-    "sidecar_text",
-    "sidecar_of_file",
-    "write_both",
-]
-
 FORMAT = "tosaic sidecar"
 VERSION = 1
 _WHERE = "sidecar"

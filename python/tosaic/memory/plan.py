@@ -19,8 +19,6 @@ from tosaic.memory.read_plan import plan_from_csv, plan_from_json
 if TYPE_CHECKING:
     import os
 
-__all__ = ["MemoryComparison", "MemoryPlan"]
-
 
 def _cell(text: str) -> str:
     """Returns a name for a cell, which a spreadsheet does not compute."""

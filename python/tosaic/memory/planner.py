@@ -15,8 +15,6 @@ from tosaic.memory.schedule import HOST, Schedule, Step
 from tosaic.memory.sharing import Shared, share
 from tosaic.memory.spread import Movable, peak_of, spread
 
-__all__ = ["EFFORT", "plan_of", "plan_schedule"]
-
 EFFORT = 400_000_000
 """For one arena, in units of about a nanosecond. Only hard cases take it: a search ends at the bound."""
 

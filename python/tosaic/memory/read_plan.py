@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tosaic.memory.plan import MemoryPlan
 
-__all__ = ["plan_from_csv", "plan_from_json"]
-
 _INTEGERS = ("nbytes", "first", "last", "offset")
 _COLUMNS = tuple(each.name for each in fields(MemoryBuffer))
 _MOST_ALIGNMENT = 64

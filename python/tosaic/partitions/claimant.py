@@ -15,8 +15,6 @@ from tosaic.devices.engines import EXAMPLES
 from tosaic.devices.registry import claimant_names, core_claimant
 from tosaic.partitions.plan import nodes_named, place_of
 
-__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
-
 _KINDS = ("op", "name", "module", "where")
 _CONVERSIONS = ("quantize", "dequantize")
 

@@ -11,8 +11,6 @@ from tosaic.base.options import shown
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan
 from tosaic.ports.port_names import near_names
 
-__all__ = ["EdgeGroup", "EdgePlan"]
-
 
 @dataclass(frozen=True)
 class EdgeGroup:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
 
-__all__ = ["ModelledNodes", "reaching_inside"]
-
 
 @dataclass(frozen=True)
 class ModelledNodes:

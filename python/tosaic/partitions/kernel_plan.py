@@ -12,8 +12,6 @@ from tosaic.base.reportable import Reportable
 from tosaic.partitions.plan import PartitionPlan
 from tosaic.ports.port_names import near_names
 
-__all__ = ["KernelNode", "KernelProgram"]
-
 
 @dataclass(frozen=True)
 class KernelNode:

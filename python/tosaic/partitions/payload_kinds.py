@@ -19,19 +19,6 @@ from tosaic.devices.device import Payload
 from tosaic.devices.registry import device_of, payload_of, payloads
 from tosaic.partitions.claimant import Claimant
 
-__all__ = [
-    "SPEC_FLAGS",
-    "SPEC_FORMAT",
-    "SPEC_OWN",
-    "SPEC_TARGET",
-    "compiled",
-    "flags_of",
-    "is_kernels",
-    "kind_of",
-    "require_tool",
-    "spec_entries",
-]
-
 SPEC_OWN, SPEC_TARGET, SPEC_FLAGS, SPEC_FORMAT = "tosaic", "tosa_spec", "compile_flags", "output_format"
 _DEVICE = "target"
 

@@ -26,8 +26,6 @@ from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 
-__all__ = ["Proposal", "propose", "require_claimants", "require_pipelines"]
-
 _log = logging.getLogger("tosaic.partition")
 _NO_WORK = frozenset(
     (

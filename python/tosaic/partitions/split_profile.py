@@ -11,8 +11,6 @@ from tosaic.profiling.lowering import LoweringProfile, LoweringStep
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
 
-__all__ = ["profile_of_split"]
-
 
 def profile_of_split(split: SplitLowered) -> LoweringProfile:
     """Makes the profile of a split program: the profile of each group, and the partitioning around them."""

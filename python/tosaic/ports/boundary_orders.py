@@ -10,8 +10,6 @@ from tosaic.base.dim_order import channels_last, is_of_format
 from tosaic.base.options import is_mapping, shown, whole_number
 from tosaic.ports.port_names import known_names, near_names, position_of
 
-__all__ = ["FORMS", "Form", "boundary_orders", "index_of", "require_sides"]
-
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
 Form: TypeAlias = str | Sequence[int]
 _Order: TypeAlias = tuple[tuple[int, ...], bool]

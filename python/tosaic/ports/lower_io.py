@@ -17,8 +17,6 @@ from tosaic.base.quantization import QParams
 from tosaic.ports.io_forms import Answer, Asked, Candidates, answer, by_port, mismatch
 from tosaic.ports.ports import first_inputs
 
-__all__ = ["IoForms", "io_forms"]
-
 _WHERE = "lower"
 _STAGES = ("exported", "quantized")  # at which ports can be requantized
 

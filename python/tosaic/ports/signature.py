@@ -18,8 +18,6 @@ from tosaic import _core
 from tosaic.base.option_values import SignatureValue
 from tosaic.base.options import shown
 
-__all__ = ["InputLeaf", "OutputLeaf", "Signature", "Tree"]
-
 _KINDS = ("leaf", "none", "tuple", "list", "dict", "namedtuple", "object")
 _DEEPEST = 200
 

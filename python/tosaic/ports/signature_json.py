@@ -10,8 +10,6 @@ from tosaic.base.options import shown
 if TYPE_CHECKING:
     from tosaic.ports.signature import Signature, Tree
 
-__all__ = ["signature_from_json", "signature_to_json"]
-
 
 def _tree_to_json(tree: Tree) -> Any:
     if tree.kind == "leaf":

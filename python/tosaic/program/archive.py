@@ -29,8 +29,6 @@ from tosaic.program.constants_in_text import InTextOrder, Key, plain_array
 from tosaic.program.program import Program
 from tosaic.program.runnable import signature_fault
 
-__all__ = ["is_archive", "load"]
-
 _read_array: Any = np.lib.format.read_array
 
 

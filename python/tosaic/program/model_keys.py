@@ -11,8 +11,6 @@ from tosaic.base.option_values import NodesValue
 from tosaic.base.options import shown
 from tosaic.program.overrides import all_nodes
 
-__all__ = ["NodeIndex", "Nodes", "selected"]
-
 _CONDITIONS = ("name", "fx_name", "module", "target", "kind")  # the most specific one first
 _MOST_SHOWN = 12
 _CONTROL_FLOW = frozenset({"cond", "while_loop", "tosa.cond_if", "tosa.while_loop"})

@@ -21,8 +21,6 @@ from tosaic.program.comparison import Metrics, ModelRow, worst
 from tosaic.program.model_keys import selected
 from tosaic.program.overrides import Overrides, of_foreign_nodes, require_pickled, split_functions
 
-__all__ = ["Deviations", "GraphCall", "Models", "ModelledGraph", "NodeCall"]
-
 _Array = np.ndarray[Any, Any]
 _WHOLE_GRAPH = "the whole graph"
 

@@ -13,8 +13,6 @@ from tosaic.base.threads import run_threads
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import ForeignOp, functions_of
 
-__all__ = ["Overrides", "all_nodes", "of_foreign_nodes", "require_pickled", "split_functions"]
-
 _LOG = logging.getLogger(__name__)
 
 

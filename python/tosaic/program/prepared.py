@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile
     from tosaic.program.recording import Call
 
-__all__ = ["Preparable", "Prepared", "save_pte"]
-
 _MOST_SHOWN = 3
 _R = TypeVar("_R")
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tosaic.ports.signature import Signature
 
 
-__all__ = ["HasProgram", "Program"]
-
-
 @runtime_checkable
 class HasProgram(Protocol):
     """A program, or a result that is one in another form: each class says itself which."""

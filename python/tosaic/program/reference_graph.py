@@ -16,16 +16,6 @@ from tosaic.program.overrides import all_nodes
 if TYPE_CHECKING:
     from tosaic.program.models import GraphCall
 
-__all__ = [
-    "ONE_AT_A_TIME",
-    "dtype_of",
-    "model_of_graph",
-    "refuse_custom",
-    "refuse_models",
-    "refuse_stage",
-    "the_model",
-]
-
 ONE_AT_A_TIME = threading.Lock()
 """Held while the model runs: it prints to the streams of the process, which are captured."""
 

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tosaic.program.stacked_calls import StackedCall
 
 
-__all__ = ["Runnable", "flat_signature", "signature_fault"]
-
-
 def flat_signature(graph: _core.Graph) -> Signature:
     """Returns the signature of a bare graph.
 

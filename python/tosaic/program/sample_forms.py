@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tosaic.program.runnable import Runnable
     from tosaic.program.samples import Sample
 
-__all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
-
 _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
 _MOST_COMBINATIONS = 4096  # combinations of orders that are looked at; few of them differ

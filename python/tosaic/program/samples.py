@@ -20,8 +20,6 @@ from tosaic.ports.port_names import by_position
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["Sample", "iterate_samples", "load_arrays", "read_samples"]
-
 _MAGIC = b"\x93NUMPY"
 _LEAST_UNPACKED = 1 << 30
 _MOST_TIMES = 20  # an archive may unpack to 20 times its size, or to `_LEAST_UNPACKED` if that is more

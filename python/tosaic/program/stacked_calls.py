@@ -22,8 +22,6 @@ from tosaic.ports.stacks import entries_of
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
 
-__all__ = ["StackedCall", "laid_out", "stacked_call"]
-
 
 class StackedCall:
     """The entries of a call whose arrays are stacks.

@@ -20,8 +20,6 @@ from tosaic.torch_operators.node_writer import NodeWriter
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Complex, Ref
 
-__all__ = ["ArchiveWriter", "Shared", "code_of"]
-
 _INT = frozenset({int})
 
 

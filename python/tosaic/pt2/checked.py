@@ -11,19 +11,6 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.options import shown
 
-__all__ = [
-    "MISUSE",
-    "WrongJsonError",
-    "beyond",
-    "damaged",
-    "integer",
-    "listed",
-    "mapping",
-    "misused",
-    "text",
-    "union",
-]
-
 _LIMIT = 1 << 63
 
 

@@ -10,8 +10,6 @@ from tosaic import _core
 from tosaic.pt2.checked import beyond
 from tosaic.pt2.values import Symbolic, TensorMeta
 
-__all__ = ["Sizes"]
-
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
 _INT = frozenset({int})

@@ -24,8 +24,6 @@ from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 from tosaic.torch_operators.writer import CallWriter
 
-__all__ = ["KernelWriter", "constant_of"]
-
 _MISUSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 Types = list[tuple[int, Sequence[int]]]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
 
-__all__ = ["DelegateNode", "EngineCall", "NoRunner", "PayloadCall", "Runner", "TensorForm"]
-
 _Array = np.ndarray[Any, Any]
 
 

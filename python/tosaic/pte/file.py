@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
 
-__all__ = ["PteFile", "PteMethod", "load_pte"]
-
 
 class PteMethod(Reportable):
     """A method of a ``.pte`` file.

@@ -23,8 +23,6 @@ from tosaic.partitions.payload_kinds import (
 )
 from tosaic.pte.method_writer import PtePayload
 
-__all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]
-
 _WHERE = "save"
 
 

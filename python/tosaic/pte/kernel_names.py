@@ -18,8 +18,6 @@ from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.base.writing import write_text
 
-__all__ = ["BackendUse", "Kernel", "KernelList", "KernelUse", "KernelVariant"]
-
 _CODES = {name: code for code, name, _, _ in _core.pte_scalar_types()}
 
 

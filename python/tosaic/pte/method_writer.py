@@ -22,8 +22,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.pte.file_writer import ALIGNMENT, FileWriter, ReadArray
 
-__all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
-
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
 _ACTIVATIONS = 1  # the memory of all planned tensors but states; memory 0 is reserved

@@ -13,8 +13,6 @@ from tosaic.ports.ports import Port
 from tosaic.pte.facts import scalar_type
 from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod
 
-__all__ = ["recorded_methods", "tensors_of"]
-
 _WHERE = "load_pte"
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.program.prepared import Preparable
 
-__all__ = ["methods_of", "pte_without_payloads", "save_pte"]
-
 _WHERE = "save"
 _WAY_OUT = "ExecuTorch's own flow, to_executorch(), writes programs with kernels of any operator"
 

@@ -16,8 +16,6 @@ from tosaic import _core
 if TYPE_CHECKING:
     from tosaic.pte.kernel_names import Kernel, KernelList
 
-__all__ = ["selected_operators"]
-
 _ALL_DTYPES = "default"
 _PLAIN = re.compile(r"[A-Za-z_/][\w.,/:;|-]*[\w.]", re.ASCII)
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null"}

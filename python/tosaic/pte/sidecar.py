@@ -29,15 +29,6 @@ from tosaic.ports.signature_json import signature_from_json, signature_to_json
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "SidecarDelegate",
-    "SidecarMethod",
-    "PteSidecar",
-    "pte_sidecar",
-    "pte_sidecar_text",
-    "read_pte_sidecar",
-]
-
 _WHERE = "pte_sidecar"
 _KIND = "pte"
 

@@ -17,8 +17,6 @@ from tosaic.lowering.lowered import Lowered
 from tosaic.program.program import Program
 from tosaic.pte.payloads import is_tosa
 
-__all__ = ["sources_by_method"]
-
 _WHERE = "load_pte"
 
 

@@ -18,8 +18,6 @@ from tosaic.lowering.pipeline import Pipeline
 from tosaic.opening.sources import program_of, require_use
 from tosaic.ports.foreign import ForeignOp
 
-__all__ = ["FloatOperator", "QuantizationExplanation", "QuantizedValue", "explain_quantization"]
-
 _LOWERING, _BOUNDARY = "lower-to-integer", "quantize-boundary"
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft
     from tosaic.ports.signature import Signature
 
-__all__ = ["Calibrated", "QuantizedProgram"]
-
 
 @dataclass(frozen=True)
 class Calibrated:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tosaic.annotation.config import QConfig
 
-__all__ = ["LayerSensitivity", "Mix", "Sensitivity"]
-
 
 @dataclass(frozen=True)
 class LayerSensitivity:

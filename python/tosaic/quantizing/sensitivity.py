@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tosaic.ports.foreign import ForeignOp
     from tosaic.program.program import Program
 
-__all__ = ["sensitivity"]
-
 _LEVELS: dict[str, QConfig | None] = {
     "int8": QConfig.int8(),
     "uint8": QConfig.uint8(),

@@ -21,8 +21,6 @@ from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
 from tosaic.recipes.recipe import Recipe, combine
 from tosaic.recipes.stage import Stage
 
-__all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images", "symmetric_products"]
-
 SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
 """Vulkan's format SNORM of 8 bits: -1 to 1."""
 

@@ -11,8 +11,6 @@ from tosaic.base.options import refusal
 from tosaic.lowering.pipeline import Pass, Pipeline
 from tosaic.partitions.claimant import Claimant
 
-__all__ = ["PassChange", "changed_pipelines"]
-
 Action = Literal["insert_before", "insert_after", "replace", "remove"]
 _ACTIONS = ("insert_before", "insert_after", "replace", "remove")
 

@@ -24,8 +24,6 @@ from tosaic.recipes.texts import text_of
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["Difference", "combined", "differences", "merged"]
-
 _LISTS = ("rules", "tools", "stages", "claimants", "passes")
 _MAPPINGS = ("io", "orders", "flags")
 _SINGLE = ("config", "objective", "rgba")

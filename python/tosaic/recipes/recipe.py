@@ -35,8 +35,6 @@ from tosaic.recipes.stage import Stage, require_name
 from tosaic.recipes.texts import text_of
 from tosaic.recipes.written import CLASSES, from_json, to_json
 
-__all__ = ["Recipe", "combine", "export_recipe"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:

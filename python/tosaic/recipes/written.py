@@ -29,8 +29,6 @@ from tosaic.recipes.stage import Stage
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["CLASSES", "from_json", "to_json"]
-
 _FORMAT, _VERSION = "tosaic recipe", 1
 _PACKAGES = (
     "tosaic.recipes",

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tosaic.annotation.resolution import FloatTensor, Resolution, ResolvedSlot
     from tosaic.annotation.specs import Slot, Spec
 
-__all__ = ["annotation_data", "describe_annotation", "narrow_sections", "slot_text", "spec_text"]
-
 _SHOWN = 12
 
 

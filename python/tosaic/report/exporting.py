@@ -14,8 +14,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
 
-__all__ = ["describe_export"]
-
 
 def describe_export(result: ExportResult) -> Report:
     """Makes a report of an export: the checks, groups, boundary, files and times."""

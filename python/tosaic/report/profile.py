@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile, ProfileShare
     from tosaic.profiling.steps import NodeOrigin, ProfiledStep
 
-__all__ = ["describe_lowering_profile", "describe_profile"]
-
 _SHOWN, _FEW = 12, 8
 _NARROW, _WIDE = 18, 34
 """The longest words in tables for a terminal, with two columns of words and with one."""

@@ -14,8 +14,6 @@ from tosaic import _core
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["Call", "Emit", "Rows", "can_read_data", "reads_data"]
-
 Emit = Callable[..., Any]
 """A row: a function of a `Call` and of the call's arguments, in the order of the schema."""
 _Row = TypeVar("_Row", bound=Emit)

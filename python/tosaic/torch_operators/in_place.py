@@ -18,8 +18,6 @@ from tosaic.torch_operators.reader import OUT_OF_PLACE, Reader
 from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
-__all__ = ["InPlaceCalls"]
-
 
 @dataclass(frozen=True, eq=False)
 class _After:

@@ -19,8 +19,6 @@ from tosaic.torch_operators.origins import Origin, Where, module_path, origin_of
 from tosaic.torch_operators.value import NoValue, Ref
 from tosaic.torch_operators.writer import CallWriter
 
-__all__ = ["NodeWriter", "Shared"]
-
 _CALLS = _core.CallWriter(module_path, source_of, Ref)
 
 

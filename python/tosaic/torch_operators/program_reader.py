@@ -22,8 +22,6 @@ from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["WEIGHTS", "ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
-
 WEIGHTS = ("parameter", "buffer", "lifted")
 _STATES = ("buffer_mutation", "parameter_mutation")
 _USER_OUTPUTS = ("user_output", "loss_output")

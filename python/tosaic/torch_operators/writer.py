@@ -17,8 +17,6 @@ from tosaic.torch_operators.dtypes import CATEGORY, DEFAULT_OF_CATEGORY, NARROW_
 from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["CallWriter"]
-
 _Types = list[tuple[int, Sequence[int]]]
 
 

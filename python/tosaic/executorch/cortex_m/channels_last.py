@@ -21,8 +21,6 @@ from tosaic.base.options import refusal, shown
 from tosaic.fx.quantizer.memory import Roots, written_arguments
 from tosaic.fx.quantizer.own_tensors import put, storage_of, tensor_at, tensor_places
 
-__all__ = ["exported_in_channels_last"]
-
 _ATEN = torch.ops.aten
 _STRIDED = (_ATEN.view.default, _ATEN._unsafe_view.default, _ATEN.as_strided.default)
 

@@ -28,8 +28,6 @@ from tosaic.executorch.cortex_m.claimed_forms import MOST_TRANSPOSED
 from tosaic.executorch.cortex_m.planned_calls import kernel_of
 from tosaic.fx.io.quantize_calls import inserted_by, is_dequantize, is_move, is_quantize, is_tensor, schema_of
 
-__all__ = ["PassRun"]
-
 _WHERE = "cortex_m_program"
 _SAME_QUANTIZATION = {
     op._schema.name for op in SharedQspecQuantizer.SHARED_QSPEC_OPS_DEFAULT if hasattr(op, "_schema")

@@ -22,8 +22,6 @@ from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize, schema_of
 from tosaic.partitions.kernel_plan import KernelNode
 from tosaic.partitions.plan import HOST, PartitionPlan, place_of
 
-__all__ = ["PlannedCalls", "kernel_of"]
-
 _CONVERSIONS = ("quantize", "dequantize")
 
 

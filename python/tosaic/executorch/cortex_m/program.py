@@ -14,8 +14,6 @@ from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
 from tosaic.quantizing.quantized_program import QuantizedProgram
 
-__all__ = ["cortex_m_program", "half_conversion"]
-
 _WHERE = "cortex_m_program"
 _LIBRARY = "cortex_m"
 

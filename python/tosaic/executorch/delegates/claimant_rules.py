@@ -20,9 +20,6 @@ from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.partitions.plan import nodes_named
 from tosaic.torch_operators.origins import sources_of
 
-__all__ = ["ClaimantRules"]
-
-
 Call: TypeAlias = tuple[int, str]
 """A call of the user's program: which program, and the name of the call."""
 

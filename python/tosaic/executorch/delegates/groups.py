@@ -35,8 +35,6 @@ from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
 from tosaic.torch_operators.origins import file_name, module_path, source_of
 
-__all__ = ["DelegateGroups", "delegate_groups"]
-
 Trial = Callable[[Any], Sequence[Problem]]
 """Returns what keeps the program of a delegate from being lowered; nothing if it lowers."""
 

@@ -21,8 +21,6 @@ from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.fx.io.quantize_calls import is_dequantize
 
-__all__ = ["with_own_dequantize"]
-
 
 def with_own_dequantize(program: Any) -> Any:
     """Returns the program in which each dequantize node has one reader.

@@ -13,8 +13,6 @@ from tosaic.base.options import checked, is_mapping, refusal, shown
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run_payloads"]
-
 Array = np.ndarray[Any, Any]
 
 

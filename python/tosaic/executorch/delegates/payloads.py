@@ -24,8 +24,6 @@ from tosaic.executorch.wrapping.border_orders import lies_in
 from tosaic.executorch.wrapping.declared_orders import Order
 from tosaic.fx.running.written import write_tensor
 
-__all__ = ["Engine", "run_payloads_of"]
-
 Array: TypeAlias = np.ndarray[Any, Any]
 Engine: TypeAlias = Callable[[bytes, list[Array]], Sequence[Array]]
 """Runs a payload. Arrays are row-major in physical shapes: the extents in dim order."""

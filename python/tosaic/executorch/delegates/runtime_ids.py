@@ -18,8 +18,6 @@ from tosaic import _core
 from tosaic.base.options import checked, shown
 from tosaic.devices.registry import payloads
 
-__all__ = ["delegates_of", "set_runtime_ids"]
-
 
 @checked
 def set_runtime_ids(program: Any) -> int:

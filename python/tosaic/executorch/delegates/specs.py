@@ -17,8 +17,6 @@ from tosaic.devices.registry import payloads
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.payload_kinds import SPEC_FORMAT, SPEC_OWN, SPEC_TARGET, spec_entries
 
-__all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
-
 _WHERE = "preprocess"
 
 

@@ -42,8 +42,6 @@ from tosaic.partitions.edge_plan import EdgePlan
 from tosaic.partitions.payload_kinds import flags_of, kind_of, require_tool
 from tosaic.partitions.plan import NodePlace
 
-__all__ = ["TosaicPartitioner"]
-
 _WHERE = "TosaicPartitioner"
 Kept = tuple[list[Any], Any]
 """What ``ops_to_not_decompose`` returns."""

@@ -19,8 +19,6 @@ from torch._subclasses import FakeTensor
 
 from tosaic import _core
 
-__all__ = ["WeightSources"]
-
 
 class WeightSources:
     """Weights that were seen, without keeping them alive."""

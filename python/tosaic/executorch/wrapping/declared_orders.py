@@ -23,18 +23,6 @@ from tosaic.base.options import shown
 from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
 
-__all__ = [
-    "ANY",
-    "CHANNELS_LAST",
-    "GRID",
-    "OTHERS",
-    "BorderOrders",
-    "Borders",
-    "Declared",
-    "Order",
-    "grids_of",
-]
-
 CHANNELS_LAST = (0, 2, 3, 1)
 ANY: Literal["any"] = "any"
 OTHERS = "*"

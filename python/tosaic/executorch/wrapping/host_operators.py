@@ -19,8 +19,6 @@ from tosaic.base.options import shown
 from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
 from tosaic.torch_operators.origins import source_targets
 
-__all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
-
 
 @dataclass(frozen=True)
 class _Named:

@@ -32,8 +32,6 @@ from torch.fx import Graph, Node
 from tosaic import _core
 from tosaic.fx.io.quantize_calls import is_dequantize, is_move, is_quantize, operator_of
 
-__all__ = ["TAG", "Tag", "regrouped"]
-
 TAG = "delegation_tag"
 _LARGEST = 1 << 22  # elements with which a layout operator is tried
 

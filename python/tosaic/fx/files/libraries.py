@@ -37,17 +37,6 @@ from tosaic.base.unpacking import require_room, room
 from tosaic.fx.files.edge_operators import MODULES as EXECUTORCH_MODULES
 from tosaic.pt2.archive import LEAST_UNPACKED, MOST_TIMES
 
-__all__ = [
-    "Archive",
-    "called",
-    "declared",
-    "load_libraries",
-    "make_plain",
-    "plain_file",
-    "read_archive",
-    "unreadable",
-]
-
 _PLAIN = "torch.ops."
 _EDGE = "executorch.exir.dialects.edge._ops."
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SYMBOLIC_CALLS"]
-
 _ARITHMETIC = "eq ne le ge lt gt neg pos mul add sub floordiv mod pow truediv and_ or_ lshift rshift"
 _SYMBOLIC = "sym_not sym_int sym_float sym_ite sym_max sym_min sym_sqrt"
 

@@ -41,8 +41,6 @@ from tosaic.fx.files.operator_names import SYMBOLIC_CALLS
 from tosaic.fx.files.tensor_pickles import read_tensors
 from tosaic.pt2.archive import Archive
 
-__all__ = ["Cleared", "cleared"]
-
 _HINT = "If you trust whoever made the file, pass trust=True, or --trust to a command"
 _MODEL = "models/model.json"
 _WEIGHTS, _CONSTANTS = "data/weights/", "data/constants/"

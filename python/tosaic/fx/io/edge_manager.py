@@ -11,8 +11,6 @@ from tosaic.fx.dialects import dialect_of
 from tosaic.fx.io.io_quantization import extract_from_exported
 from tosaic.ports.io_quant import IoQuant
 
-__all__ = ["extract_from_edge"]
-
 
 def extract_from_edge(
     manager: Any, method: str, inputs: Any, outputs: Any, in_place: bool

@@ -22,8 +22,6 @@ from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
 
-__all__ = ["extract_io_quant"]
-
 P = TypeVar("P")
 _WHERE = "extract_io_quant"
 

@@ -6,8 +6,6 @@ import copy
 
 from torch.fx import Graph, Node
 
-__all__ = ["copied_graph"]
-
 
 def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     """Returns a copy with the same names and its own metadata, and a map from new nodes to old ones."""

@@ -49,8 +49,6 @@ from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.torch_operators.origins import place_of
 
-__all__ = ["Quantizations", "extract_from_exported", "program_with"]
-
 _WHERE = "extract_io_quant"
 _FLOATS = tuple(getattr(torch, TORCH[dtype]) for dtype in sorted(WITH_INTEGER_FORM))
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}

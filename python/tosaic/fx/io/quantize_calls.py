@@ -11,23 +11,6 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-__all__ = [
-    "CONVERSION_LIBRARIES",
-    "ZEROING",
-    "arguments_of",
-    "inserted_by",
-    "is_call",
-    "is_dequantize",
-    "is_move",
-    "is_quantize",
-    "is_tensor",
-    "is_whole_copy",
-    "operator_of",
-    "overwrites",
-    "schema_of",
-    "torch_operator",
-]
-
 _LIBRARY = "quantized_decomposed::"
 CONVERSION_LIBRARIES = (_LIBRARY, "torchao::")
 """The libraries whose operators quantize and dequantize."""

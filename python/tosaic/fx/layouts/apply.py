@@ -60,8 +60,6 @@ from tosaic.fx.reading.exported_program import functional_hint, read_program
 from tosaic.lowering.layout import Objective
 from tosaic.torch_operators.origins import Where
 
-__all__ = ["apply_program_layout"]
-
 
 def apply_program_layout(
     program: Any,

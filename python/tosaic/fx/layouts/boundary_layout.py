@@ -20,8 +20,6 @@ from tosaic.fx.reading.memory_order import dense_in_order, set_value
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["BoundaryLayout"]
-
 
 class BoundaryLayout:
     """Lays out what a program reads and returns.

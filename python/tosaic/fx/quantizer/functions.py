@@ -14,8 +14,6 @@ import numpy.typing as npt
 import torch
 from torch.fx import Node
 
-__all__ = ["Function", "function_of_reader"]
-
 
 @dataclass(frozen=True)
 class Function:

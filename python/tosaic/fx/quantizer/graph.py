@@ -25,8 +25,6 @@ from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
 from tosaic.torch_operators.origins import Where, file_name, module_path, source_of, type_name
 
-__all__ = ["bodies_of", "call_graph", "check_model"]
-
 _KINDS: dict[str, CallKind] = {"placeholder": "placeholder", "get_attr": "get_attr", "output": "output"}
 
 

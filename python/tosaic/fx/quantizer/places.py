@@ -23,8 +23,6 @@ from tosaic.fx.quantizer.module_graph import read_module
 from tosaic.fx.quantizer.moved_weights import Move
 from tosaic.fx.quantizer.state_writes import state_writes
 
-__all__ = ["Place", "Places", "Read", "another_program"]
-
 Place = tuple[str, int, int]  # call, its node, operand (or result)
 
 

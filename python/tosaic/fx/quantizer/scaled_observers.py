@@ -19,8 +19,6 @@ from tosaic.annotation.joins import Scale
 from tosaic.annotation.specs import Slot
 from tosaic.fx.quantizer.joined_observers import has_seen_samples
 
-__all__ = ["ScaledObservers"]
-
 
 class ScaledObservers:
     """The observers of a graph between which factors are.

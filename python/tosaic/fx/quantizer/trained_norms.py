@@ -27,16 +27,6 @@ from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, SharedQ
 from tosaic.fx.quantizer.held_annotations import KEY
 from tosaic.fx.quantizer.state_writes import value_of
 
-__all__ = [
-    "PLAIN_CONVOLUTIONS",
-    "TRANSPOSED_CONVOLUTIONS",
-    "FusedNorm",
-    "fold_of",
-    "fuse_norms",
-    "is_contraction",
-    "unused_name",
-]
-
 _ATEN = torch.ops.aten
 PLAIN_CONVOLUTIONS = frozenset(
     overload

@@ -13,8 +13,6 @@ from tosaic.base.options import shown, whole_number
 from tosaic.ports.port_names import position_of
 from tosaic.ports.signature import Tree
 
-__all__ = ["Sizes", "wanted_sizes"]
-
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
 _INT = frozenset({int})
 _LARGEST = 2**63 - 1

@@ -14,8 +14,6 @@ from tosaic import _core
 from tosaic.base.dtypes import TORCH
 from tosaic.base.extras import naming_extras
 
-__all__ = ["NAMESPACES", "TorchKernel", "is_functional"]
-
 NAMESPACES = ("aten", "prims")
 _READ_OTHER_THINGS = ("aten::from_file",)
 

@@ -31,8 +31,6 @@ from tosaic.base.dtypes import TORCH
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 
-__all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code", "is_wrapper"]
-
 # The builder identifies dtypes by their positions in DTYPES.
 CODE_OF: dict[torch.dtype, int] = {getattr(torch, own): CODE[name] for name, own in TORCH.items()}
 # A complex tensor is a pair of tensors of this dtype.

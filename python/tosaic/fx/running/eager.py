@@ -30,8 +30,6 @@ from tosaic.fx.files.stranger_files import cleared
 from tosaic.fx.running.equal_elements import first_of_equal
 from tosaic.fx.running.written import tensor_of
 
-__all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
-
 
 @dataclass(frozen=True)
 class EagerRun:

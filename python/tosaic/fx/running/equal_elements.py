@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["first_of_equal"]
-
 _aten = torch.ops.aten
 _Call = Callable[..., Any]
 

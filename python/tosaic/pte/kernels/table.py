@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 from tosaic import _core
 from tosaic.pte.host import Held, Host
 
-__all__ = ["ROWS", "Operands", "Results", "Row", "result", "row"]
-
 Results: TypeAlias = "Held | list[Held] | None"
 Operands: TypeAlias = "list[Any]"
 """Each a `Held`, or None for an operand that the node does not have."""
