@@ -60,6 +60,15 @@ class Rows(dict[str, Emit]):
         return found
 
 
+def first_of(emit: Emit) -> Emit:
+    """Returns a row for calls of which only the first result is read; others become opaque."""
+
+    def emit_first(c: Call, *args: Any) -> list[Any] | None:
+        return c.first(emit(c, *args)) if c.only_first() else None
+
+    return emit_first
+
+
 class Call(Protocol):
     """The call that a row reads, and the nodes that the row emits for it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, ids, spread
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -153,35 +153,31 @@ def sdpa(
 
 
 @on("_scaled_dot_product_flash_attention_for_cpu")
+@first_of
 def sdpa_cpu(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, mask: Ref | None, scale: float | None
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+) -> Ref | None:
+    return sdpa(c, q, k, v, mask, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_flash_attention")
+@first_of
 def sdpa_flash(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, _debug: bool, scale: float | None
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, None, p, causal, scale, False)) if c.only_first() else None
+) -> Ref | None:
+    return sdpa(c, q, k, v, None, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_efficient_attention")
+@first_of
 def sdpa_efficient(
-    c: Call,
-    q: Ref,
-    k: Ref,
-    v: Ref,
-    mask: Ref | None,
-    _lse: bool,
-    p: float,
-    causal: bool,
-    scale: float | None,
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+    c: Call, q: Ref, k: Ref, v: Ref, mask: Ref | None, _lse: bool, p: float, causal: bool, scale: float | None
+) -> Ref | None:
+    return sdpa(c, q, k, v, mask, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_attention_math")
+@first_of
 def sdpa_math(
     c: Call,
     q: Ref,
@@ -193,7 +189,5 @@ def sdpa_math(
     dropout_mask: Ref | None,
     scale: float | None,
     gqa: bool,
-) -> list[Ref] | None:
-    if not c.only_first() or dropout_mask is not None:
-        return None
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, gqa))
+) -> Ref | None:
+    return None if dropout_mask is not None else sdpa(c, q, k, v, mask, p, causal, scale, gqa)

@@ -28,6 +28,16 @@ def unary(op: str) -> Emit:
     return emit
 
 
+def with_attributes(op: str, *names: str) -> Emit:
+    """Returns a row for an operator of one tensor, whose attributes are the other arguments."""
+    op_id = OP[op]
+
+    def emit(c: Call, x: Ref, *values: Any) -> Ref:
+        return c.emit(op_id, dict(zip(names, values, strict=True)), (x.id,))
+
+    return emit
+
+
 for _op in [
     "abs",
     "ceil",
@@ -141,9 +151,7 @@ def clamp_max_tensor(c: Call, x: Ref, high: Ref) -> Ref:
     return c.emit(OP["minimum"], None, ids(*c.alike(x, high)))
 
 
-@on("leaky_relu")
-def leaky_relu(c: Call, x: Ref, slope: float) -> Ref:
-    return c.emit(OP["leaky_relu"], {"alpha": slope}, (x.id,))
+ROWS["leaky_relu"] = with_attributes("leaky_relu", "alpha")
 
 
 @on("gelu")

@@ -35,9 +35,9 @@ class _NamedMovements(Movements):
         super().__init__(writer)
         self._writer, self._names, self._write = writer, names, write
 
-    def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+    def emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
         self._name()
-        return super()._emit(op, attrs, *operands)
+        return super().emit(op, attrs, *operands)
 
     def put(self, x: Ref, indices: Any, source: Ref) -> Ref:
         """Replaces elements of an `x` with one axis."""
