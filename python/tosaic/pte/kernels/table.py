@@ -37,3 +37,13 @@ def result(host: Host, node: _core.Node, kernel: str, operands: Sequence[Any]) -
     """Writes the call that makes the only result of a node, and returns it."""
     value = node.results[0]
     return host.call(kernel, operands, value.dtype, value.shape)
+
+
+def add_kernel(operator: str, kernel: str, *attributes: str) -> None:
+    """Adds the row of a kernel that takes the operands and then these attributes."""
+
+    @row(operator)
+    def write(host: Host, node: _core.Node, operands: Operands) -> Held:
+        values = [node.attrs[name] for name in attributes]
+        listed = [list(value) if isinstance(value, tuple) else value for value in values]
+        return result(host, node, kernel, [*operands, *listed])
