@@ -43,7 +43,17 @@ _F32_MOST = 3.4028234663852886e38
 _F32_LEAST = 2.0**-149
 
 
-class Observer:
+class Short:
+    """A dataclass whose `repr` leaves out fields that have their defaults."""
+
+    def __repr__(self) -> str:
+        fields = type(self).__dict__["__dataclass_fields__"].values()
+        shown = [(f, getattr(self, f.name)) for f in fields]
+        parts = [f"{f.name}={value!r}" for f, value in shown if value != f.default]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class Observer(Short):
     """What all observers that are data have in common. This module has its subclasses.
 
     Attributes
@@ -85,12 +95,6 @@ class Observer:
                 got=shown(value),
             )
         object.__setattr__(self, name, float(value))
-
-    def __repr__(self) -> str:
-        fields = type(self).__dict__["__dataclass_fields__"].values()
-        given = [(f, getattr(self, f.name)) for f in fields]
-        parts = [f"{f.name}={value!r}" for f, value in given if value != f.default]
-        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,9 +9,9 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
-from tosaic.annotation.observers import meets_scores
+from tosaic.annotation.observers import Short, meets_scores
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import UNSET, Edge, Short, Slot, Spec
+from tosaic.annotation.specs import UNSET, Edge, Slot, Spec
 from tosaic.base.exception_notes import add_note
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]

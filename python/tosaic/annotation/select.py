@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.annotation.specs import Short
+from tosaic.annotation.observers import Short
 from tosaic.base.options import shown
 
 __all__ = ["Select"]

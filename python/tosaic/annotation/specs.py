@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from tosaic import _core
-from tosaic.annotation.observers import Observer
+from tosaic.annotation.observers import Observer, Short
 from tosaic.base.dtypes import BITS, TORCH
 from tosaic.base.options import shown, whole_number
 
@@ -85,16 +85,6 @@ class Output:
 
 Slot: TypeAlias = Edge | Output
 """A place that has one spec at most."""
-
-
-class Short:
-    """A dataclass whose `repr` leaves out fields that have their defaults."""
-
-    def __repr__(self) -> str:
-        fields = type(self).__dict__["__dataclass_fields__"].values()
-        shown = [(f, getattr(self, f.name)) for f in fields]
-        parts = [f"{f.name}={value!r}" for f, value in shown if value != f.default]
-        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -380,6 +370,11 @@ def integers_of(spec: Observed | Fixed | Derived) -> tuple[int, int]:
         least if spec.qmin is None else spec.qmin,
         greatest if spec.qmax is None else spec.qmax,
     )
+
+
+def is_symmetric(spec: Any) -> bool:
+    """True if the scheme of a spec says where its zero point is."""
+    return str(spec.scheme).endswith("symmetric")
 
 
 def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.annotation.specs import Short
+from tosaic.annotation.observers import Short
 from tosaic.base.options import refusal, shown
 
 __all__ = ["BiasCorrection", "Equalize", "Gain", "Gptq", "SmoothQuant", "Tool", "tools_of"]

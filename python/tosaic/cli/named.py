@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +45,8 @@ def python_object(option: str, name: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise refused_option(
             option, f"'{one_line(name)}' cannot be imported: {one_line(str(error))}", "module:name"
         ) from error
-    return found

@@ -193,13 +193,9 @@ def _float_names(graph: _core.Graph, target: str) -> set[str]:
     return {
         _name(node)
         for node in graph.nodes
-        if any(value is not None and _is_float(value) for value in (*node.operands, *node.results))
+        if any(value is not None and is_float(value.dtype) for value in (*node.operands, *node.results))
         and not (may_convert and node.op in ("quantize", "dequantize"))
     }
-
-
-def _is_float(value: _core.Value) -> bool:
-    return is_float(value.dtype)
 
 
 def _name(node: _core.Node) -> str:

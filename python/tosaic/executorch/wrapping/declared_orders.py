@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.base.options import shown
-from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, operator_of, schema_of
+from tosaic.fx.io.quantize_calls import arguments_of, is_conversion, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
 
 CHANNELS_LAST = (0, 2, 3, 1)
@@ -172,7 +172,7 @@ def _behind_conversions(node: Node) -> Iterator[Node]:
 def _is_conversion(node: Node) -> bool:
     schema = schema_of(node) if node.op == "call_function" else None
     is_copy = schema is not None and schema.name in _COPIES
-    return (is_copy or is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node)
+    return (is_copy or is_conversion(node)) and isinstance(node.args[0], Node)
 
 
 def grids_of(graph: Graph) -> set[Node]:
@@ -210,4 +210,4 @@ def _keeps_axes(node: Node) -> bool:
     """True if each axis of the result means what it means in the operands."""
     operator = operator_of(node)
     is_elementwise = operator is not None and torch.Tag.pointwise in operator.tags
-    return is_elementwise or schema_of(node).name in _KEEP_AXES or is_quantize(node) or is_dequantize(node)
+    return is_elementwise or schema_of(node).name in _KEEP_AXES or is_conversion(node)

@@ -65,6 +65,11 @@ def is_dequantize(node: Node) -> bool:
     return _is_called(node, "dequantize_")
 
 
+def is_conversion(node: Node) -> bool:
+    """True for a call that makes integers of floats or floats of integers."""
+    return is_quantize(node) or is_dequantize(node)
+
+
 def _is_called(node: Node, start: str) -> bool:
     schema = schema_of(node) if node.op == "call_function" else None
     name = "" if schema is None else schema.name

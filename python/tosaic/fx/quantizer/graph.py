@@ -52,7 +52,7 @@ def _refuse_prepared(model: GraphModule, where: str) -> None:
     for node in model.graph.nodes:
         if node.op != "call_module":
             continue
-        observer = _attribute(model, str(node.target))
+        observer = attribute_at(model, str(node.target))
         if isinstance(observer, ObserverBase | FakeQuantizeBase):
             raise Where.of(
                 node.args[0] if node.args and isinstance(node.args[0], Node) else node, where
@@ -92,7 +92,7 @@ def bodies_of(model: GraphModule) -> dict[str, GraphModule]:
     found: dict[str, GraphModule] = {}
     for node in model.graph.nodes:
         if node.op == "get_attr" and str(node.target) not in found:
-            body = _attribute(model, str(node.target))
+            body = attribute_at(model, str(node.target))
             if isinstance(body, GraphModule):
                 found[str(node.target)] = body
                 found.update({f"{node.target}.{path}": inner for path, inner in bodies_of(body).items()})
@@ -106,21 +106,18 @@ def _call(model: GraphModule, node: Node) -> Call:
     meta = node.meta
     file, line = source_of(meta.get("stack_trace") or "")
     dtype, shape = _type_of(model, node)
+    modules = (meta.get("nn_module_stack") or {}).values()
     return Call(
         node.name,
         _KINDS.get(node.op, "call"),
         _target_text(node.target),
         tuple(_operands(node)),
-        tuple((module_path(path), type_name(kind)) for path, kind in _modules(meta)),
+        tuple((module_path(path), type_name(kind)) for path, kind in modules),
         f"{file_name(file)}:{line}" if file else "",
         dtype,
         shape,
         tuple(user.name for user in node.users),
     )
-
-
-def _modules(meta: dict[str, Any]) -> Sequence[tuple[str, Any]]:
-    return tuple((meta.get("nn_module_stack") or {}).values())
 
 
 def _target_text(target: Any) -> str:
@@ -159,7 +156,7 @@ def _places(arg: Any, path: str) -> Iterator[tuple[str, Node]]:
 def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | None]:
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
-        value = _attribute(model, str(node.target))
+        value = attribute_at(model, str(node.target))
     if not isinstance(value, torch.Tensor):
         return "", None
     name = str(value.dtype).removeprefix("torch.")
@@ -168,7 +165,8 @@ def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | Non
     return OF_TORCH.get(name, name), sizes
 
 
-def _attribute(model: torch.nn.Module, target: str) -> Any:
+def attribute_at(model: torch.nn.Module, target: str) -> Any:
+    """Returns the attribute at a path; None if there is none."""
     found: Any = model
     for name in target.split("."):
         found = getattr(found, name, None)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -122,9 +123,7 @@ def unused_name(model: GraphModule, name: str) -> str:
 
 
 def _tensor(model: GraphModule, path: str) -> torch.Tensor:
-    found: Any = model
-    for part in path.split("."):
-        found = getattr(found, part)
+    found = attrgetter(path)(model)
     assert isinstance(found, torch.Tensor)
     return found.detach()
 

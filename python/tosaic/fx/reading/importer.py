@@ -317,10 +317,7 @@ class Importer(NodeReader):
 
     def nested_of(self, attribute: Any, owner: Any) -> Any:
         """See `Reader`."""
-        found = owner
-        for part in str(attribute.target).split("."):
-            found = getattr(found, part)
-        return found
+        return operator.attrgetter(str(attribute.target))(owner)
 
     def is_higher_order(self, target: Any) -> bool:
         """See `Reader`."""
