@@ -16,8 +16,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from tosaic.executorch.wrapping.outside import with_names_of_results
-from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.fx.io.quantize_calls import is_dequantize
 
