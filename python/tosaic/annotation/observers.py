@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 
 __all__ = [
     "ByUse",
@@ -87,13 +87,7 @@ class Observer(Short):
         value = getattr(self, name)
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or not least <= value <= most:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=type(self).__name__,
-                what=f"'{name}' is wrong",
-                expected=expected,
-                got=shown(value),
-            )
+            raise invalid(type(self).__name__, f"'{name}' is wrong", expected=expected, got=shown(value))
         object.__setattr__(self, name, float(value))
 
 
@@ -379,12 +373,8 @@ class LeastErrorBehind(Observer):
         super().__post_init__()
         reader: Any = self.reader
         if not isinstance(reader, str) or not reader:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="LeastErrorBehind",
-                what="'reader' is wrong",
-                expected="the name of a node",
-                got=shown(self.reader),
+            raise invalid(
+                "LeastErrorBehind", "'reader' is wrong", expected="the name of a node", got=shown(self.reader)
             )
 
 
@@ -469,10 +459,9 @@ def observer_of(value: Any, where: str, option: str, known: Mapping[str, type[Ob
         return value
     if isinstance(value, str) and value in known:
         return known[value]()
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"unknown value of '{option}'",
+    raise invalid(
+        where,
+        f"unknown value of '{option}'",
         expected=f"{_listed([repr(name) for name in known])}, or an observer such as "
         f"{list(known.values())[-1].__name__}()",
         got=shown(value),

@@ -13,6 +13,7 @@ from tosaic.annotation.observers import Short, meets_scores
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import UNSET, Edge, Slot, Spec
 from tosaic.base.exception_notes import add_note
+from tosaic.base.options import invalid
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
 
@@ -336,10 +337,9 @@ class Plan:
                 raise
         plan: Any = self if returned is None else returned
         if not isinstance(plan, Plan) or plan.graph is not self.graph:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=name,
-                what="the rule returned something else than a plan of this graph",
+            raise invalid(
+                name,
+                "the rule returned something else than a plan of this graph",
                 expected="None or a Plan",
                 got=repr(returned),
             )
@@ -347,11 +347,8 @@ class Plan:
             plan._author = self._author
         matches = plan._core.edits - before
         if matches == 0 and not getattr(rule, "allow_unmatched", False):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=name,
-                what="the rule changes nothing",
-                hint="Custom(function, allow_unmatched=True) allows that",
+            raise invalid(
+                name, "the rule changes nothing", hint="Custom(function, allow_unmatched=True) allows that"
             )
         plan._core.record_matches(author, matches)
         return plan

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.options import checked, is_mapping
+from tosaic.base.options import checked, invalid, is_mapping
 from tosaic.partitions.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def export_recipe(recipe: Recipe) -> Any:
     from tosaic.recipes.recipe import Recipe
 
     if not isinstance(recipe, Recipe):
-        raise _core.make_error(
-            _core.InvalidGraph, where=_WHERE, what="'recipe' is no recipe", expected="a tosaic.Recipe"
-        )
+        raise invalid(_WHERE, "'recipe' is no recipe", expected="a tosaic.Recipe")
     _require_places(recipe)
     quantization = None
     if recipe.config is not None:

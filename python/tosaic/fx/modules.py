@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from tosaic import _core
 from tosaic.base.arrays import as_array
+from tosaic.base.options import invalid
 from tosaic.base.visible import one_line
 from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
@@ -40,10 +41,9 @@ def refuse_training(program: torch.export.ExportedProgram) -> None:
     """
     calls = calls_in_training(program.graph)
     if calls:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="export_model",
-            what="the model is in training mode",
+        raise invalid(
+            "export_model",
+            "the model is in training mode",
             expected="a module in evaluation mode",
             got=f"{', '.join(map(repr, calls[:3]))} in training mode",
             hint="Call model.eval() before",
@@ -68,10 +68,9 @@ def _is_exported(model: Any) -> bool:
 def _refuse_exported(model: Any) -> None:
     """Refuses a module of torch.export, which cannot be put into training mode."""
     if _is_exported(model):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="qat",
-            what="the model is a module of torch.export, which has one mode",
+        raise invalid(
+            "qat",
+            "the model is a module of torch.export, which has one mode",
             expected="the torch.nn.Module that was exported",
             hint="Pass the module itself, in place of torch.export.export(module, ..).module()",
         )
@@ -144,10 +143,9 @@ def _require_callable_with(model: Any, inputs: Inputs) -> None:
     except MemoryError:
         raise
     except Exception as error:  # the module is the caller's
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="export",
-            what="the model cannot be called with the example inputs",
+        raise invalid(
+            "export",
+            "the model cannot be called with the example inputs",
             expected="inputs with which model(...) returns a result",
             got=f"{type(error).__name__}: {first_line(str(error))}",
         ) from error
@@ -227,10 +225,9 @@ def trained_program(
     prepared = prepare_qat_pt2e(module, quantizer)
     train(prepared)
     if not _has_run(prepared):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="quantize",
-            what="the training did not run the module, so that no tensor has a range",
+        raise invalid(
+            "quantize",
+            "the training did not run the module, so that no tensor has a range",
             expected="a function that runs the module that it is given, in place",
             got=one_line(getattr(train, "__qualname__", type(train).__name__)),
             hint="Call the module itself, not a copy, with samples, even if no weight is to change",

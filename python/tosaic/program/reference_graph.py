@@ -10,6 +10,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY
+from tosaic.base.options import invalid
 from tosaic.base.process import output_captured
 from tosaic.program.overrides import all_nodes
 
@@ -77,10 +78,9 @@ def the_model() -> Any:
 def refuse_stage(graph: _core.Graph, who: str, on: str) -> None:
     """Raises InvalidGraph if the graph is not at stage ``tosa``."""
     if graph.stage != "tosa":
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what=f"{who} runs programs at stage tosa only",
+        raise invalid(
+            "prepare",
+            f"{who} runs programs at stage tosa only",
             expected="stage tosa",
             got=f"stage {graph.stage}",
             hint=f"tosaic.lower(program, target='TOSA-1.0+FP').prepare(on={on!r})",
@@ -90,10 +90,9 @@ def refuse_stage(graph: _core.Graph, who: str, on: str) -> None:
 def refuse_models(models: Any, who: str, on: str) -> None:
     """Raises InvalidGraph if there are models of operators."""
     if models:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what=f"{who} takes no models of operators",
+        raise invalid(
+            "prepare",
+            f"{who} takes no models of operators",
             expected="models=None",
             got=f"models, with on={on!r}",
             hint="on='tosaic' takes models, and its integers equal the reference model's",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 
 _LIMIT = 1 << 63
 
@@ -36,7 +36,7 @@ MISUSE = (
 
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for an archive that contradicts its format."""
-    return _core.make_error(_core.InvalidGraph, where="pt2", what=what, expected=expected, got=got[:300])
+    return invalid("pt2", what, expected=expected, got=got[:300])
 
 
 def misused(what: str, error: BaseException) -> Exception:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.base.writing import check_place
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
@@ -157,10 +157,9 @@ def _require_program(name: Any, program: Any, where: str) -> None:
     if not isinstance(program, Program | Lowered | SplitLowered):
         raise refusal(where, "programs", "a Program, a Lowered or a SplitLowered", shown(program))
     if isinstance(program, Program) and program.graph.stage not in ("exported", "quantized"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"the program of method '{name}' is at stage {program.graph.stage}",
+        raise invalid(
+            where,
+            f"the program of method '{name}' is at stage {program.graph.stage}",
             expected="a program at stage exported or quantized, or a lowered program",
             got=program.graph.stage,
             hint="tosaic.lower(program, unsupported='split', claimants=[...]) makes delegates of it",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import file_path, is_mapping, refusal, shown
+from tosaic.base.options import file_path, invalid, is_mapping, refusal, shown
 from tosaic.base.reading import read_bytes
 from tosaic.lowering.lowered import Lowered
 from tosaic.program.program import Program
@@ -93,4 +93,4 @@ def _program(key: str, source: Any) -> Program:
 
 
 def _fault(what: str, expected: str, got: str) -> Exception:
-    return _core.make_error(_core.InvalidGraph, where=_WHERE, what=what, expected=expected, got=got)
+    return invalid(_WHERE, what, expected=expected, got=got)

@@ -9,7 +9,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.defaults import INTEGER_TARGET
 from tosaic.base.dtypes import is_float
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.problems import Problem
 from tosaic.base.quantization import QParams
 from tosaic.base.reportable import Reportable
@@ -137,10 +137,9 @@ def explain_quantization(
     require_use("explain_quantization", bind, program, operators=operators)
     graph = program_of(program, bind=bind, operators=operators).graph
     if graph.stage not in ("exported", "quantized"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="explain_quantization",
-            what="the program is already lowered",
+        raise invalid(
+            "explain_quantization",
+            "the program is already lowered",
             expected="a program at stage exported or quantized",
             got=f"stage {graph.stage}",
             hint="Explain the program that was given to lower()",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.devices.registry import device_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
@@ -77,10 +77,9 @@ def cortex_m_program(
             _WHERE, "quantized", "a QuantizedProgram or a torch.export.ExportedProgram", shown(quantized)
         )
     if not any("quantize_per" in str(node.target) for node in program.graph.nodes):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="the program is not quantized",
+        raise invalid(
+            _WHERE,
+            "the program is not quantized",
             expected="quantize and dequantize calls, as convert_pt2e makes them",
             hint="tosaic.quantize(program, samples) makes a QuantizedProgram",
         )

@@ -22,7 +22,7 @@ import executorch.kernels.quantized  # noqa: F401 - registers operators that are
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 
 from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.executorch.delegates.backends import require_backends
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.groups import DelegateGroups, delegate_groups
@@ -147,11 +147,8 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
             No program was partitioned.
         """
         if not self._plans:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what="there is no plan yet",
-                expected="a program that was lowered with this partitioner",
+            raise invalid(
+                _WHERE, "there is no plan yet", expected="a program that was lowered with this partitioner"
             )
         return self._plans[-1]
 

@@ -18,8 +18,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.fx import Graph, Node
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.fx.io.quantize_calls import arguments_of, is_conversion, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
 
@@ -131,10 +130,9 @@ class Borders:
             for key, _ in declared.tensors:
                 if (side, key) in self._used:
                     continue
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where=where,
-                    what=f"an entry of 'orders' names no {side} of a delegate",
+                raise invalid(
+                    where,
+                    f"an entry of 'orders' names no {side} of a delegate",
                     expected=f"a path or index of the user's {side}s, {OTHERS!r}, or the name of a node: "
                     f"one of {', '.join(map(repr, self._seen[side]))}",
                     got=shown(key),

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from torch.fx import Node
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.executorch.wrapping.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
@@ -135,10 +135,9 @@ class Outside:
         for key in wanted:
             place = position_of(key, named)
             if place is None:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where=self.where,
-                    what=f"no such entry of '{option}'",
+                raise invalid(
+                    self.where,
+                    f"no such entry of '{option}'",
                     expected=known_names(named),
                     got=shown(key),
                     hint=near_names(key, named),

@@ -17,8 +17,7 @@ from typing import Any
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.operator.convert import to_out_variant
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.target import profiles_named
 from tosaic.executorch.wrapping.border_orders import CONVERSION
 from tosaic.executorch.wrapping.declared_orders import BorderOrders
@@ -39,10 +38,9 @@ def require_partitioner(where: str, option: str, value: Any) -> Partitioner:
     if isinstance(value, Partitioner):
         return value
     got = f"the class {value.__name__}, which has to be called" if isinstance(value, type) else shown(value)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"'{option}' is no partitioner",
+    raise invalid(
+        where,
+        f"'{option}' is no partitioner",
         expected="an executorch.exir.backend.partitioner.Partitioner",
         got=got,
     )

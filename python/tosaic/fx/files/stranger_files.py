@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.base.options import file_name, shown
+from tosaic.base.options import file_name, invalid, shown
 from tosaic.fx.files.tensor_pickles import read_tensors
 from tosaic.pt2.archive import Archive
 
@@ -197,12 +197,7 @@ def cleared(path: Path, prepare: Callable[[Any], Any]) -> Cleared:
 
 
 def _refusal(path: Path, what: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=f"torch's loader could run code of '{file_name(path)}': {what}",
-        hint=_HINT,
-    )
+    return invalid("open", f"torch's loader could run code of '{file_name(path)}': {what}", hint=_HINT)
 
 
 def _document(archive: Archive, entry: str) -> Any:

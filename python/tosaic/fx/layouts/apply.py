@@ -48,7 +48,7 @@ import torch
 from torch.export.graph_signature import ExportGraphSignature
 
 from tosaic import _core
-from tosaic.base.options import is_one_of, shown
+from tosaic.base.options import invalid, is_one_of, shown
 from tosaic.fx.layouts.applied import AppliedLayout
 from tosaic.fx.layouts.boundaries import Boundaries
 from tosaic.fx.layouts.boundary_layout import BoundaryLayout
@@ -72,13 +72,7 @@ def apply_program_layout(
 ) -> AppliedLayout:
     """See `tosaic.fx.apply_layout`."""
     if not is_one_of(mode, ("annotate", "convert")):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=WHERE,
-            what="unknown mode",
-            expected="annotate or convert",
-            got=shown(mode),
-        )
+        raise invalid(WHERE, "unknown mode", expected="annotate or convert", got=shown(mode))
     read = read_program(program, bind=bind)
     boundaries = Boundaries(read.imported.graph, orders)
     made = ProgramCopy(program, read)

@@ -39,6 +39,7 @@ from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
 from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
+from tosaic.base.options import invalid
 from tosaic.fx.quantizer.functions import Function
 
 __all__ = [
@@ -132,10 +133,9 @@ def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -mat
         ends = (
             "an input without other numbers" if least == math.inf else f"its least other number, {least:.4g}"
         )
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="Quantizer",
-            what=f"the input {observer.name} has minus infinity among its samples, which becomes {ends}",
+        raise invalid(
+            "Quantizer",
+            f"the input {observer.name} has minus infinity among its samples, which becomes {ends}",
             expected="finite numbers, from which a scale follows",
             got=f"{infinities} infinities",
             hint="If it hides scores, pass a mask of bools, or hide with a number such as -1e4",
@@ -633,10 +633,9 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
             histograms.append(_core.Histogram.from_bytes(data[at : at + size]))
             at += size
         if len(sizes) != count or at != len(data):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="observe",
-                what="the state of an observer is damaged",
+            raise invalid(
+                "observe",
+                "the state of an observer is damaged",
                 expected=f"{at} bytes",
                 got=f"{len(data)} bytes",
             )
