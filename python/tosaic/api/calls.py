@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal
 from tosaic.base.problems import CheckResult, Problem
 from tosaic.base.target import Target
 from tosaic.base.threads import batch_threads
@@ -491,10 +491,9 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
     if not isinstance(pipeline, Pipeline):
         raise refusal(where, "pipeline", "a tosaic.Pipeline, or None", pipeline)
     if target is not None and Pipeline.default(target).target != pipeline.target:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="the pipeline is for another target",
+        raise invalid(
+            where,
+            "the pipeline is for another target",
             expected=pipeline.target,
             got=target,
             hint="Leave 'target' out, or make the pipeline with Pipeline.default(target)",

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic import _core
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.program.models import ModelledGraph, Models
@@ -265,10 +265,9 @@ class Prepared:
         """Computes with the arrays of the graph's inputs, unless a model of this program is what calls it."""
         given = self._source.graph_arrays(arrays)
         if getattr(self._of_thread, "running", False):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what="a model runs the prepared program that it is a model of",
+            raise invalid(
+                "run",
+                "a model runs the prepared program that it is a model of",
                 hint="NodeCall.default computes the node as tosaic does",
             )
         self._of_thread.running = True

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.devices.built_in import TOSA_PAYLOAD
 from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.claimant import Claimant
@@ -150,10 +149,9 @@ def _groups(program: Any, method: str) -> list[str]:
 def _require_known(option: str, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     for key in given:
         if key not in known:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what=f"'{option}' names {what} that is not in the file",
+            raise invalid(
+                _WHERE,
+                f"'{option}' names {what} that is not in the file",
                 expected=", ".join(map(repr, known)) or "nothing: there is none",
                 got=shown(key),
             )

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.rules import Rule
-from tosaic.base.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.base.options import OPTIONS, invalid, is_mapping, refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.calibration.accuracy import Tool, tools_of
@@ -189,10 +189,9 @@ class Recipe:
         known = [each.name for each in dataclasses.fields(self)]
         for name in fields:
             if name not in known:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="Recipe",
-                    what=f"a recipe has no field '{name}'",
+                raise invalid(
+                    "Recipe",
+                    f"a recipe has no field '{name}'",
                     expected=", ".join(known),
                     hint=_core.did_you_mean(name, known),
                 )

@@ -21,6 +21,7 @@ from tosaic import _core
 from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
 from tosaic.base.dtypes import OF_TORCH
+from tosaic.base.options import invalid
 from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
 from tosaic.torch_operators.origins import Where, file_name, module_path, source_of, type_name
@@ -39,10 +40,9 @@ def check_model(model: Any, where: str) -> GraphModule:
     if isinstance(model, GraphModule):
         _refuse_prepared(model, where)
         return model
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what="not a graph of torch",
+    raise invalid(
+        where,
+        "not a graph of torch",
         expected="the GraphModule that torch.export.export(module, args).module() returns",
         got=type(model).__name__,
     )

@@ -35,7 +35,7 @@ from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
 from tosaic.base.defaults import INTEGER_TARGET, WIDE_INTEGER_TARGET
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.quantizer.addends import link_addends, separate_addends
@@ -362,10 +362,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 def _checked_config(config: Any) -> QConfig:
     if isinstance(config, QConfig):
         return config
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="Quantizer",
-        what="the configuration is wrong",
+    raise invalid(
+        "Quantizer",
+        "the configuration is wrong",
         expected="a tosaic.QConfig, such as tosaic.QConfig.int8()",
         got=shown(config),
     )

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.dtypes import TORCH
+from tosaic.base.options import invalid
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 
@@ -138,11 +139,8 @@ def _written(name: str) -> str:
 
 def _require_unchanged(name: str, message: str) -> None:
     if message:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what=f"constant '{name}' was changed after import: {message}",
-            hint="Import the model again",
+        raise invalid(
+            "import", f"constant '{name}' was changed after import: {message}", hint="Import the model again"
         )
 
 
@@ -181,10 +179,9 @@ def _require_memory(tensor: Any, name: str) -> _Memory:
         span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
     needed = tensor.storage_offset() * size + span
     if span and found < needed:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what=f"the memory of the constant '{name}' was freed or cut",
+        raise invalid(
+            "import",
+            f"the memory of the constant '{name}' was freed or cut",
             expected=f"a storage of at least {needed} bytes",
             got=f"{found} bytes",
             hint="Export the module while it has its weights",
