@@ -15,11 +15,22 @@ on = ROWS.on
 
 
 def _conv(
-    c: Call, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
+    c: Call,
+    x: Ref,
+    w: Ref,
+    bias: Ref | None,
+    before: list[int],
+    after: list[int],
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    **attrs: Any,
 ) -> Ref:
     if x.shape[-len(before) - 1] == 0:  # torch's result has no channels then, whatever the weights have
         return c.emit(OP["full"], {"shape": c.shape, "value": 0.0, "dtype": c.dtype}, ())
-    attrs |= {"pad_before": before, "pad_after": after}
+    n = len(before)
+    attrs |= {"pad_before": before, "pad_after": after, "stride": spread(stride, n)}
+    attrs |= {"dilation": spread(dilation, n), "groups": groups}
     return c.emit(OP["conv"], attrs, ids(x, w, bias))
 
 
@@ -40,18 +51,7 @@ def conv_named_padding(
     total = [d * (k - 1) if same else 0 for d, k in zip(dilations, w.shape[2:], strict=True)]
     before = [t // 2 for t in total]
     after = [t - b for t, b in zip(total, before, strict=True)]
-    return _conv(
-        c,
-        x,
-        w,
-        bias,
-        before,
-        after,
-        stride=spread(stride, n),
-        dilation=dilations,
-        output_padding=[0] * n,
-        groups=groups,
-    )
+    return _conv(c, x, w, bias, before, after, stride, dilations, groups, output_padding=[0] * n)
 
 
 @on("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
@@ -84,20 +84,8 @@ def convolution(
     *_: Any,
 ) -> Ref:
     n = len(w.shape) - 2
-    pad = spread(padding, n)
-    return _conv(
-        c,
-        x,
-        w,
-        bias,
-        pad,
-        pad,
-        stride=spread(stride, n),
-        dilation=spread(dilation, n),
-        output_padding=spread(output_padding, n) if transposed else [0] * n,
-        groups=groups,
-        transposed=transposed,
-    )
+    pad, out = spread(padding, n), spread(output_padding, n) if transposed else [0] * n
+    return _conv(c, x, w, bias, pad, pad, stride, dilation, groups, output_padding=out, transposed=transposed)
 
 
 @on("linear")

@@ -15,6 +15,17 @@ ROWS = Rows()
 on = ROWS.on
 
 
+def _windows(n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> dict[str, Any]:
+    kernels = spread(kernel, n)
+    return {
+        "kernel": kernels,
+        "stride": spread(stride, n) if stride else kernels,
+        "padding": spread(padding, n),
+        "dilation": spread(dilation, n),
+        "ceil_mode": ceil,
+    }
+
+
 def _avg_pool(n: int) -> Emit:
     def emit(
         c: Call,
@@ -26,16 +37,8 @@ def _avg_pool(n: int) -> Emit:
         count_pad: bool,
         divisor: Any = None,
     ) -> Ref:
-        kernels = spread(kernel, n)
-        attrs = {
-            "kernel": kernels,
-            "stride": spread(stride, n) if stride else kernels,
-            "padding": spread(padding, n),
-            "dilation": [1] * n,
-            "ceil_mode": ceil,
-            "count_include_pad": count_pad,
-            "divisor_override": divisor,
-        }
+        attrs = _windows(n, kernel, stride, padding, 1, ceil)
+        attrs |= {"count_include_pad": count_pad, "divisor_override": divisor}
         return c.emit(OP["avg_pool"], attrs, (x.id,))
 
     return emit
@@ -43,15 +46,7 @@ def _avg_pool(n: int) -> Emit:
 
 def max_pool(n: int) -> Emit:
     def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Ref:
-        kernels = spread(kernel, n)
-        attrs = {
-            "kernel": kernels,
-            "stride": spread(stride, n) if stride else kernels,
-            "padding": spread(padding, n),
-            "dilation": spread(dilation, n),
-            "ceil_mode": ceil,
-        }
-        return c.emit(OP["max_pool"], attrs, (x.id,))
+        return c.emit(OP["max_pool"], _windows(n, kernel, stride, padding, dilation, ceil), (x.id,))
 
     return emit
 
