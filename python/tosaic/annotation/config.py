@@ -17,7 +17,7 @@ from tosaic.annotation.observers import (
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
-from tosaic.base.options import invalid, shown, whole_number
+from tosaic.base.options import invalid, shown, unsupported, whole_number
 
 __all__ = ["Precision", "QConfig"]
 
@@ -96,10 +96,9 @@ class Precision:
         if self.wide_functions is not None:
             _check_flag("wide_functions", self.wide_functions)
         if self.activation.dynamic or self.weight.dynamic:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="QConfig",
-                what="dynamic quantization is not supported",
+            raise unsupported(
+                "QConfig",
+                "dynamic quantization is not supported",
                 expected="dynamic=False",
                 got="dynamic=True",
                 hint="TOSA has no operator that computes a scale while a program runs. Calibrate instead",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tosaic import _core
-from tosaic.base.options import invalid, shown
+from tosaic.base.options import invalid, shown, unsupported
 
 __all__ = [
     "ByUse",
@@ -70,10 +70,9 @@ class Observer(Short):
     def __init_subclass__(cls) -> None:
         """Only this module has subclasses, so that whoever maps observers to code knows all of them."""
         if cls.__module__ != __name__:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="Observer",
-                what="no other observers can be defined",
+            raise unsupported(
+                "Observer",
+                "no other observers can be defined",
                 expected="the observers of tosaic.annotation",
                 got=cls.__name__,
                 hint="A constructor of torchao's observers is accepted as an observer, too.",

@@ -68,6 +68,11 @@ def invalid(where: str, what: str, **parts: str) -> _core.InvalidGraph:
     return _core.make_error(_core.InvalidGraph, where=where, what=what, **parts)
 
 
+def unsupported(where: str, what: str, **parts: str) -> _core.UnsupportedOp:
+    """Returns the error for what cannot be done; `parts` are those of ``_core.make_error``."""
+    return _core.make_error(_core.UnsupportedOp, where=where, what=what, **parts)
+
+
 def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
     """Returns the InvalidGraph error for a value that an option does not accept; the caller raises it."""
     what = f"unknown value of '{option}'"

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import checked, invalid, is_mapping
+from tosaic.base.options import checked, invalid, is_mapping, unsupported
 from tosaic.partitions.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
@@ -137,10 +136,9 @@ def _require_places(recipe: Recipe) -> None:
         if not each.target and not is_kernels(each)
     ]
     if without:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what=f"recipe '{recipe.name}' has what ExecuTorch's recipes have no place for",
+        raise unsupported(
+            _WHERE,
+            f"recipe '{recipe.name}' has what ExecuTorch's recipes have no place for",
             got=", ".join(without),
             hint="recipe.replace(...) leaves it out; tosaic.export_model does it",
         )

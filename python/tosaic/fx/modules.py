@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tosaic import _core
 from tosaic.base.arrays import as_array
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, unsupported
 from tosaic.base.visible import one_line
 from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
@@ -81,10 +80,9 @@ def _refuse_averages(model: Any) -> None:
     for name, each in model.named_modules():
         is_norm = isinstance(each, torch.nn.modules.batchnorm._NormBase) and each.track_running_stats
         if is_norm and each.momentum is None:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="qat",
-                what=f"the statistics of '{name}' are averages of all batches (momentum=None), which "
+            raise unsupported(
+                "qat",
+                f"the statistics of '{name}' are averages of all batches (momentum=None), which "
                 "torch.export cannot trace in training mode",
                 hint=f"Set the momentum of '{name}' to a number, such as 0.1, before you train further",
             )
@@ -120,10 +118,9 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
         raise
     except Exception as error:  # torch.export and the module itself may raise anything
         _require_callable_with(model, inputs)
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="export",
-            what="torch.export does not export the model",
+        raise unsupported(
+            "export",
+            "torch.export does not export the model",
             got=f"{type(error).__name__}: {first_line(str(error))}",
             hint=f"Try strict={not strict}; torch's own message is the cause of this error",
         ) from error

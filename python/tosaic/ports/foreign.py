@@ -15,7 +15,7 @@ from tosaic.base.dim_order import channels_last
 from tosaic.base.dtypes import type_text
 from tosaic.base.exception_notes import add_note
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import invalid, refusal, shown
+from tosaic.base.options import invalid, refusal, shown, unsupported
 from tosaic.base.quantization import QParams
 
 __all__ = [
@@ -298,10 +298,9 @@ class Kernel:
 
     def _integer_function(self, given: Sequence[str]) -> Callable[..., Any]:
         if self.operator.quantized is None:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="run",
-                what=f"'{self.operator.target}' computes with integers, and its description has no function "
+            raise unsupported(
+                "run",
+                f"'{self.operator.target}' computes with integers, and its description has no function "
                 "for them",
                 expected="tosaic.ForeignOp(..., quantized=function)",
                 got=f"no 'quantized', for operands {', '.join(given) or 'none'}",

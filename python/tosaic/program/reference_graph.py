@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, unsupported
 from tosaic.base.process import output_captured
 from tosaic.program.overrides import all_nodes
 
@@ -103,10 +103,9 @@ def refuse_custom(graph: _core.Graph, where: str, who: str = "the reference mode
     """Raises UnsupportedOp if the graph has a ``tosa.custom``."""
     for node in all_nodes(graph):
         if node.op == "tosa.custom":
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=where,
-                what=f"{who} has no kernels for CUSTOM operators",
+            raise unsupported(
+                where,
+                f"{who} has no kernels for CUSTOM operators",
                 expected="operators of the TOSA specification",
                 got=f"'{node.attrs['domain_name']}.{node.attrs['operator_name']}'",
                 node=node.name,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.base.arrays import dtype_name
+from tosaic.base.options import unsupported
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import MemoryFormat, TensorMeta
@@ -34,12 +35,7 @@ class Shared(node_writer.Shared):
 def code_of(meta: TensorMeta, what: str) -> int:
     """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     if meta.dtype.code < 0:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="import",
-            what=f"{what} has a dtype without a counterpart",
-            got=str(meta.dtype),
-        )
+        raise unsupported("import", f"{what} has a dtype without a counterpart", got=str(meta.dtype))
     return meta.dtype.code
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import invalid, shown
+from tosaic.base.options import invalid, shown, unsupported
 
 _LIMIT = 1 << 63
 
@@ -48,7 +47,7 @@ def misused(what: str, error: BaseException) -> Exception:
 
 def beyond(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for something that only torch can read."""
-    return _core.make_error(_core.UnsupportedOp, where="pt2", what=what, expected=expected, got=got[:300])
+    return unsupported("pt2", what, expected=expected, got=got[:300])
 
 
 def integer(value: Any) -> int:

@@ -16,8 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import checked, invalid, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.base.writing import check_place
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
@@ -168,10 +167,9 @@ def _require_program(name: Any, program: Any, where: str) -> None:
 
 def _refusal(reasons: Sequence[str]) -> Exception:
     many = len(reasons) > 1
-    return _core.make_error(
-        _core.UnsupportedOp,
-        where=_WHERE,
-        what=f"{len(reasons)} reasons keep this program from a .pte file" if many else reasons[0],
+    return unsupported(
+        _WHERE,
+        f"{len(reasons)} reasons keep this program from a .pte file" if many else reasons[0],
         got="; ".join(reasons) if many else "",
         hint=_WAY_OUT,
     )

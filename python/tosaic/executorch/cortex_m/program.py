@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic import _core
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import checked, invalid, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.devices.registry import device_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
@@ -85,10 +84,9 @@ def cortex_m_program(
         )
     halves = half_conversion(program)
     if halves is not None:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what="ExecuTorch's Cortex-M kernels quantize and dequantize f32 alone",
+        raise unsupported(
+            _WHERE,
+            "ExecuTorch's Cortex-M kernels quantize and dequantize f32 alone",
             node=halves,
             expected="a program of f32",
             got="quantized floats of 16 bits",

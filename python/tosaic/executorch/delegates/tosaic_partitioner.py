@@ -21,8 +21,7 @@ from typing import Any
 import executorch.kernels.quantized  # noqa: F401 - registers operators that are left outside of delegates
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 
-from tosaic import _core
-from tosaic.base.options import invalid, refusal, shown
+from tosaic.base.options import invalid, refusal, shown, unsupported
 from tosaic.executorch.delegates.backends import require_backends
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.groups import DelegateGroups, delegate_groups
@@ -247,10 +246,9 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
                 continue
             place = found.plan.why(node.name)
             reasons = "; ".join(each.problem.message for each in place.refusals)
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=_WHERE,
-                what=f"a call of {operator} was kept whole for a delegate, and is in none",
+            raise unsupported(
+                _WHERE,
+                f"a call of {operator} was kept whole for a delegate, and is in none",
                 expected="the same verdict before and after the conversion to the edge dialect",
                 got=reasons,
                 node=place.node,

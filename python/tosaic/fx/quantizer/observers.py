@@ -39,7 +39,7 @@ from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
 from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, unsupported
 from tosaic.fx.quantizer.functions import Function
 
 __all__ = [
@@ -78,12 +78,8 @@ def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], lis
     if tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
         return tensor.detach().numpy(), list(range(tensor.dim()))
     if tensor.is_complex():
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what="complex samples cannot be observed",
-            expected="floats",
-            got=str(tensor.dtype),
+        raise unsupported(
+            "observe", "complex samples cannot be observed", expected="floats", got=str(tensor.dtype)
         )
     plain = tensor.detach().to(device="cpu", dtype=torch.float32).resolve_neg()
     dims = list(range(plain.dim()))
@@ -154,18 +150,16 @@ def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -mat
 
 def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynamic: bool) -> None:
     if is_dynamic:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what=f"{observer} chooses parameters before the program runs",
+        raise unsupported(
+            "observe",
+            f"{observer} chooses parameters before the program runs",
             expected="is_dynamic=False",
             got="is_dynamic=True",
         )
     if qscheme not in known:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what=f"{observer} has no such scheme",
+        raise unsupported(
+            "observe",
+            f"{observer} has no such scheme",
             expected=" or ".join(map(str, known)),
             got=str(qscheme),
         )

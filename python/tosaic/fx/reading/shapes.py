@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.base.options import invalid, shown, whole_number
+from tosaic.base.options import invalid, shown, unsupported, whole_number
 from tosaic.ports.port_names import position_of
 from tosaic.ports.signature import Tree
 
@@ -35,10 +35,9 @@ class Sizes:
         if known is None:
             number = expression.xreplace(self._values)
             if number.free_symbols:
-                raise _core.make_error(
-                    _core.UnsupportedOp,
-                    where="import",
-                    what=f"the size {expression} depends on data",
+                raise unsupported(
+                    "import",
+                    f"the size {expression} depends on data",
                     expected="sizes that follow from the shapes of the inputs",
                     got=f"free symbols {sorted(map(str, number.free_symbols))}",
                     hint="Keep all elements, e.g. torch.where(mask, x, 0) in place of x[mask], and keep "
@@ -152,10 +151,9 @@ class Sizes:
                     )
                     unbound.append(f"{where} ({size.node.expr})")
         if unbound:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="bind",
-                what="symbolic dimensions are not bound",
+            raise unsupported(
+                "bind",
+                "symbolic dimensions are not bound",
                 expected="a size for each",
                 got=", ".join(unbound),
                 hint=_HINT,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.dtypes import TORCH
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, unsupported
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 
@@ -47,12 +47,8 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
     """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     code = CODE_OF.get(dtype)
     if code is None:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="import",
-            what=f"{what} has a dtype without a counterpart",
-            expected=", ".join(TORCH),
-            got=str(dtype),
+        raise unsupported(
+            "import", f"{what} has a dtype without a counterpart", expected=", ".join(TORCH), got=str(dtype)
         )
     return code
 
@@ -151,10 +147,9 @@ def _no_memory(tensor: Any, name: str) -> Exception:
         got += f", {tensor.layout}, on {tensor.device}"
         if tensor.device.type == "cpu" and hasattr(tensor, "__tensor_flatten__"):
             hint = "Call ep.run_decompositions() first, which takes tensor subclasses apart"
-    return _core.make_error(
-        _core.UnsupportedOp,
-        where="import",
-        what=f"the constant '{name}' has no plain memory on the CPU",
+    return unsupported(
+        "import",
+        f"the constant '{name}' has no plain memory on the CPU",
         expected="a strided torch.Tensor on cpu",
         got=got,
         hint=hint,
