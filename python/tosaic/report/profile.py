@@ -29,8 +29,9 @@ def describe_profile(profile: Profile) -> Report:
     """Makes a report of the profile of runs."""
     median, least = _milliseconds(profile.median_seconds), _milliseconds(profile.least_seconds)
     within = _milliseconds(sum(step.own_seconds for step in profile.steps))
+    runs = count(len(profile.runs), "run")
     facts = [
-        ("time", f"{_milliseconds(profile.seconds)} ms, the sum of the medians of {_runs(profile)}"),
+        ("time", f"{_milliseconds(profile.seconds)} ms, the sum of the medians of {runs}"),
         ("whole runs", f"median {median} ms, least {least} ms"),
         ("steps", f"{within} ms in {count(len(_that_ran(profile)), 'step')}"),
         ("outside steps", _outside(profile)),
@@ -47,10 +48,6 @@ def describe_profile(profile: Profile) -> Report:
         sections=tuple(_sections(profile)),
         data=_data(profile),
     )
-
-
-def _runs(profile: Profile) -> str:
-    return count(len(profile.runs), "run")
 
 
 def _outside(profile: Profile) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, fit, ids, per_overload
@@ -112,14 +113,8 @@ def clamp(c: Call, x: Ref, low: Any, high: Any) -> Ref:
     return c.emit(OP["clamp"], {"min": low, "max": high}, (x.id,))
 
 
-@on("relu6")
-def relu6(c: Call, x: Ref) -> Ref:
-    return clamp(c, x, 0, 6)
-
-
-@on("clamp_min")
-def clamp_min(c: Call, x: Ref, low: Any) -> Ref:
-    return clamp(c, x, low, None)
+ROWS["relu6"] = partial(clamp, low=0, high=6)
+ROWS["clamp_min"] = partial(clamp, high=None)
 
 
 @on("clamp_max")
@@ -141,16 +136,14 @@ def clamp_tensors(c: Call, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
     return c.emit(OP["minimum"], None, (bounded.id, read(high).id))
 
 
-@on("clamp_min.Tensor")
-def clamp_min_tensor(c: Call, x: Ref, low: Ref) -> Ref:
-    return c.emit(OP["maximum"], None, ids(*c.alike(x, low)))
+def _extremum(op: str) -> Emit:
+    def emit(c: Call, x: Ref, bound: Ref) -> Ref:
+        return c.emit(OP[op], None, ids(*c.alike(x, bound)))
+
+    return emit
 
 
-@on("clamp_max.Tensor")
-def clamp_max_tensor(c: Call, x: Ref, high: Ref) -> Ref:
-    return c.emit(OP["minimum"], None, ids(*c.alike(x, high)))
-
-
+ROWS["clamp_min.Tensor"], ROWS["clamp_max.Tensor"] = _extremum("maximum"), _extremum("minimum")
 ROWS["leaky_relu"] = with_attributes("leaky_relu", "alpha")
 
 
@@ -268,9 +261,7 @@ def _rounded_to(c: Call, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) 
     return c.emit(OP["cast"], {"dtype": c.dtype}, (c.emit_inferred(op, attrs, (a.id, b.id)).id,))
 
 
-@on("floor_divide", "floor_divide.Scalar")
-def floor_divide(c: Call, a: Ref, b: Any) -> Ref:
-    return div(c, a, b, "floor")
+ROWS["floor_divide"] = ROWS["floor_divide.Scalar"] = partial(div, rounding="floor")
 
 
 @on("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

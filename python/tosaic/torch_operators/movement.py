@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,8 @@ def reversed_axes(c: Call, x: Ref) -> Ref:
     return _permuted(c, x, list(reversed(range(len(x.shape)))))
 
 
-@on("mT", "mH", "adjoint", "matrix_H")
-def matrix_transpose(c: Call, x: Ref) -> Ref:
-    return transpose(c, x, -1, -2)
+for _name in ("mT", "mH", "adjoint", "matrix_H"):
+    ROWS[_name] = partial(transpose, a=-1, b=-2)
 
 
 @on(*per_overload("movedim moveaxis", "int intlist"))
@@ -160,14 +160,7 @@ def flip(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
     return c.emit(OP["flip"], {"axes": sorted(axis_of(axis, len(x.shape)) for axis in dims)}, (x.id,))
 
 
-@on("fliplr")
-def fliplr(c: Call, x: Ref) -> Ref:
-    return flip(c, x, [1])
-
-
-@on("flipud")
-def flipud(c: Call, x: Ref) -> Ref:
-    return flip(c, x, [0])
+ROWS["fliplr"], ROWS["flipud"] = partial(flip, dims=[1]), partial(flip, dims=[0])
 
 
 @on("pad")
