@@ -6,9 +6,10 @@ nodes with it, and know nothing else of the reader.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce, wraps
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -68,10 +69,20 @@ class Rows(dict[str, Emit]):
 def first_of(emit: Emit) -> Emit:
     """Returns a row for calls of which only the first result is read; others become opaque."""
 
+    @wraps(emit)
     def emit_first(c: Call, *args: Any) -> list[Any] | None:
         return c.first(emit(c, *args)) if c.only_first() else None
 
     return emit_first
+
+
+def with_parameters(emit: Emit, types: Mapping[str, str]) -> Emit:
+    """Returns the row with these parameters by name, which say which arguments of a file's call it takes."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = {"c": "Call", **types}
+    parameters = [inspect.Parameter(name, kind, annotation=each) for name, each in named.items()]
+    emit.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return emit
 
 
 class Call(ABC):

@@ -199,7 +199,6 @@ def add(c: Call, a: Any, b: Any, alpha: Any = 1) -> Complex:
     return _pair(c, _sum(c, op, ar, br), _sum(c, op, ai, bi))
 
 
-@on("complex")
 def _pair(c: Call, real: Any, imag: Any) -> Complex:
     """Broadcasts both parts to one shape: a real operand may be larger than the complex one."""
     real = real if type(real) is Ref else c.number(real, imag)
@@ -281,6 +280,11 @@ def view_as_real(c: Call, x: Complex) -> Ref:
 def view_as_complex(c: Call, x: Ref) -> Complex:
     last = len(x.shape) - 1
     return Complex(*(c.emit_inferred(OP["select"], {"axis": last, "index": i}, (x.id,)) for i in range(2)))
+
+
+@on("complex")
+def from_parts(c: Call, re: Ref, im: Ref) -> Complex:
+    return _pair(c, re, im)
 
 
 # ---- Fourier transforms ----

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tosaic.torch_operators.arguments import OP
-from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.pooling import with_factors
@@ -140,30 +139,33 @@ def _weights(extent: int, size: int, cubic: bool, align_corners: bool, factor: f
     return table
 
 
-def _smooth_resize(
-    cubic: bool, c: Call, x: Ref, _size: Any, align_corners: bool, *factors: float | None
-) -> Ref | None:
-    """Two products with matrices of weights, along the last axis first.
+def _smooth(cubic: bool) -> Emit:
+    def emit(
+        c: Call, x: Ref, _size: Any, corners: bool, scale_h: float | None, scale_w: float | None
+    ) -> Ref | None:
+        """Two products with matrices of weights, along the last axis first.
 
-    Results of width 1 are left to torch, which computes each of their rows from the same row of the input.
-    """
-    if CATEGORY[x.dtype] != 2 or c.shape[3] == 1:
-        return None
-    m, (factor_h, factor_w) = Movements(c), factors or (None, None)
-    columns = _weights(x.shape[3], c.shape[3], cubic, align_corners, factor_w)
-    rows = _weights(x.shape[2], c.shape[2], cubic, align_corners, factor_h)
-    kind = np.float64 if x.dtype == CODE["f64"] else np.float32
-    wide = m.cast(x, CODE["f64"] if x.dtype == CODE["f64"] else CODE["f32"])
-    right = c.lifted(np.ascontiguousarray(columns.T.astype(kind)))
-    y = c.emit_inferred(OP["matmul"], None, (wide.id, right.id))
-    y = m.permute(y, [0, 1, 3, 2])
-    y = c.emit_inferred(OP["matmul"], None, (y.id, c.lifted(np.ascontiguousarray(rows.T.astype(kind))).id))
-    return m.done(m.cast(m.permute(y, [0, 1, 3, 2]), c.dtype))
+        Results of width 1 are left to torch, which computes each of their rows from the same row of the
+        input.
+        """
+        if CATEGORY[x.dtype] != 2 or c.shape[3] == 1:
+            return None
+        m = Movements(c)
+        columns = _weights(x.shape[3], c.shape[3], cubic, corners, scale_w)
+        rows = _weights(x.shape[2], c.shape[2], cubic, corners, scale_h)
+        kind = np.float64 if x.dtype == CODE["f64"] else np.float32
+        wide = m.cast(x, CODE["f64"] if x.dtype == CODE["f64"] else CODE["f32"])
+        right = c.lifted(np.ascontiguousarray(columns.T.astype(kind)))
+        y = m.permute(m.emit("matmul", None, wide, right), [0, 1, 3, 2])
+        y = m.emit("matmul", None, y, c.lifted(np.ascontiguousarray(rows.T.astype(kind))))
+        return m.done(m.cast(m.permute(y, [0, 1, 3, 2]), c.dtype))
+
+    return emit
 
 
 for _name, _emit in {
-    "_upsample_bilinear2d_aa": partial(_smooth_resize, False),
-    "_upsample_bicubic2d_aa": partial(_smooth_resize, True),
+    "_upsample_bilinear2d_aa": _smooth(False),
+    "_upsample_bicubic2d_aa": _smooth(True),
 }.items():
     ROWS[_name] = _emit
     ROWS[f"{_name}.vec"] = with_factors(_emit)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, fit, ids, per_overload
-from tosaic.torch_operators.call import Call, Emit, Rows, reads_data
+from tosaic.torch_operators.call import Call, Emit, Rows, reads_data, with_parameters
 from tosaic.torch_operators.dtypes import CATEGORY, CODE, INTEGER_LIMITS, NARROW_FLOATS
 from tosaic.torch_operators.value import NoValue, Ref
 
@@ -29,14 +28,21 @@ def unary(op: str) -> Emit:
     return emit
 
 
-def with_attributes(op: str, *names: str) -> Emit:
-    """Returns a row for an operator of one tensor, whose attributes are the other arguments."""
+def with_attributes(op: str, **types: str) -> Emit:
+    """Returns a row for an operator of one tensor, whose attributes are the other arguments.
+
+    Parameters
+    ----------
+    op : str
+    **types
+        The names of the attributes, in the order of the arguments, and the types of these.
+    """
     op_id = OP[op]
 
     def emit(c: Call, x: Ref, *values: Any) -> Ref:
-        return c.emit(op_id, dict(zip(names, values, strict=True)), (x.id,))
+        return c.emit(op_id, dict(zip(types, values, strict=True)), (x.id,))
 
-    return emit
+    return with_parameters(emit, {"x": "Ref", **types})
 
 
 for _op in [
@@ -113,8 +119,14 @@ def clamp(c: Call, x: Ref, low: Any, high: Any) -> Ref:
     return c.emit(OP["clamp"], {"min": low, "max": high}, (x.id,))
 
 
-ROWS["relu6"] = partial(clamp, low=0, high=6)
-ROWS["clamp_min"] = partial(clamp, high=None)
+@on("relu6")
+def relu6(c: Call, x: Ref) -> Ref:
+    return clamp(c, x, 0, 6)
+
+
+@on("clamp_min")
+def clamp_min(c: Call, x: Ref, low: Any) -> Ref:
+    return clamp(c, x, low, None)
 
 
 @on("clamp_max")
@@ -144,7 +156,7 @@ def _extremum(op: str) -> Emit:
 
 
 ROWS["clamp_min.Tensor"], ROWS["clamp_max.Tensor"] = _extremum("maximum"), _extremum("minimum")
-ROWS["leaky_relu"] = with_attributes("leaky_relu", "alpha")
+ROWS["leaky_relu"] = with_attributes("leaky_relu", alpha="float")
 
 
 @on("gelu")
@@ -261,7 +273,9 @@ def _rounded_to(c: Call, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) 
     return c.emit(OP["cast"], {"dtype": c.dtype}, (c.emit_inferred(op, attrs, (a.id, b.id)).id,))
 
 
-ROWS["floor_divide"] = ROWS["floor_divide.Scalar"] = partial(div, rounding="floor")
+@on("floor_divide", "floor_divide.Scalar")
+def floor_divide(c: Call, a: Ref, b: Any) -> Ref:
+    return div(c, a, b, "floor")
 
 
 @on("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

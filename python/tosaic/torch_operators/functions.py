@@ -67,7 +67,7 @@ def isfinite(c: Call, x: Ref) -> Ref:
 
 
 ROWS["log_sigmoid_forward"] = first_of(unary("log_sigmoid"))
-ROWS["logit"] = ROWS["special_logit"] = with_attributes("logit", "eps")
+ROWS["logit"] = ROWS["special_logit"] = with_attributes("logit", eps="float | None")
 
 
 @on("nan_to_num")
@@ -79,7 +79,7 @@ def nan_to_num(c: Call, x: Ref, nan: float | None, posinf: float | None, neginf:
 # ---- activations ----
 
 
-_elu = ROWS["elu"] = with_attributes("elu", "alpha", "scale", "input_scale")
+_elu = ROWS["elu"] = with_attributes("elu", alpha="float", scale="float", input_scale="float")
 
 
 @on("celu")
@@ -93,9 +93,9 @@ def selu(c: Call, x: Ref) -> Any:
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
-ROWS["softplus"] = with_attributes("softplus", "beta", "threshold")
-ROWS["softshrink"] = with_attributes("softshrink", "alpha")
-ROWS["hardshrink"] = with_attributes("hardshrink", "alpha")
+ROWS["softplus"] = with_attributes("softplus", beta="float", threshold="float")
+ROWS["softshrink"] = with_attributes("softshrink", alpha="float")
+ROWS["hardshrink"] = with_attributes("hardshrink", alpha="float")
 
 
 @on("threshold")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,9 @@ def reversed_axes(c: Call, x: Ref) -> Ref:
     return _permuted(c, x, list(reversed(range(len(x.shape)))))
 
 
-for _name in ("mT", "mH", "adjoint", "matrix_H"):
-    ROWS[_name] = partial(transpose, a=-1, b=-2)
+@on("mT", "mH", "adjoint", "matrix_H")
+def matrix_transpose(c: Call, x: Ref) -> Ref:
+    return transpose(c, x, -1, -2)
 
 
 @on(*per_overload("movedim moveaxis", "int intlist"))
@@ -86,7 +86,7 @@ def movedim(c: Call, x: Ref, source: Any, destination: Any) -> Ref:
     return _permuted(c, x, [at[place] if place in at else next(rest) for place in range(rank)])
 
 
-repeat = ROWS["repeat"] = with_attributes("repeat", "shape")
+repeat = ROWS["repeat"] = with_attributes("repeat", shape="Sequence[int]")
 
 
 @on("tile")
@@ -160,11 +160,18 @@ def flip(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
     return c.emit(OP["flip"], {"axes": sorted(axis_of(axis, len(x.shape)) for axis in dims)}, (x.id,))
 
 
-ROWS["fliplr"], ROWS["flipud"] = partial(flip, dims=[1]), partial(flip, dims=[0])
+@on("fliplr")
+def fliplr(c: Call, x: Ref) -> Ref:
+    return flip(c, x, [1])
+
+
+@on("flipud")
+def flipud(c: Call, x: Ref) -> Ref:
+    return flip(c, x, [0])
 
 
 @on("pad")
-def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any) -> Ref:
+def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
     """Torch lists (before, after) from the last axis backwards. Other modes than constant crop first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
@@ -186,21 +193,25 @@ def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any) -> Ref:
     return c.emit(OP["pad"], attrs, (x.id,))
 
 
+@on("constant_pad_nd")
+def constant_pad(c: Call, x: Ref, padding: Sequence[int], value: Any) -> Ref:
+    return pad(c, x, padding, "constant", value)
+
+
 def _pad(mode: str) -> Emit:
-    def emit(c: Call, x: Ref, padding: Sequence[int], value: Any = None) -> Ref:
-        return pad(c, x, padding, mode, value)
+    def emit(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
+        return pad(c, x, padding, mode, None)
 
     return emit
 
 
-ROWS["constant_pad_nd"] = _pad("constant")
 ROWS["_pad_circular"] = _pad("circular")
 for _n in (1, 2, 3):
     ROWS[f"reflection_pad{_n}d"] = _pad("reflect")
     ROWS[f"replication_pad{_n}d"] = _pad("replicate")
 
-ROWS["tril"] = with_attributes("tril", "diagonal")
-ROWS["triu"] = with_attributes("triu", "diagonal")
+ROWS["tril"] = with_attributes("tril", diagonal="int")
+ROWS["triu"] = with_attributes("triu", diagonal="int")
 
 
 @on("gather")

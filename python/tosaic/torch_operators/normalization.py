@@ -70,7 +70,20 @@ def batch_norm(
     return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
 
 
-ROWS["native_batch_norm"] = first_of(batch_norm)
+@on("native_batch_norm")
+@first_of
+def native_batch_norm(
+    c: Call,
+    x: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    mean: Ref | None,
+    variance: Ref | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Ref | None:
+    return batch_norm(c, x, weight, bias, mean, variance, training, momentum, eps)
 
 
 @on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
@@ -87,7 +100,7 @@ def _norm(c: Call, op: str, x: Ref, shape: Sequence[int], eps: float | None, *pa
 
 @on("layer_norm")
 def layer_norm(
-    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float, *_: Any
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float, _: bool
 ) -> Ref:
     return _norm(c, "layer_norm", x, shape, eps, w, b)
 
@@ -97,7 +110,12 @@ def rms_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | 
     return _norm(c, "rms_norm", x, shape, eps, w)
 
 
-ROWS["native_layer_norm"] = first_of(layer_norm)
+@on("native_layer_norm")
+@first_of
+def native_layer_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float) -> Ref:
+    return _norm(c, "layer_norm", x, shape, eps, w, b)
+
+
 ROWS["_fused_rms_norm"] = first_of(rms_norm)
 
 

@@ -63,8 +63,7 @@ class _Nodes(Movements):
 # ---- sorts ----
 
 
-@on("sort")
-def sort(c: Call, x: Ref, dim: int, descending: bool, count: int | None = None) -> list[Ref | None]:
+def _sorted(c: Call, x: Ref, dim: int, descending: bool, count: int | None = None) -> list[Ref | None]:
     """The values in order and their positions, or the first `count` of them."""
     n = _Nodes(c)
     x, axis = n.along_axis(x, dim)
@@ -72,14 +71,19 @@ def sort(c: Call, x: Ref, dim: int, descending: bool, count: int | None = None) 
     return n.results(n.gather(x, axis, order), order)
 
 
+@on("sort")
+def sort(c: Call, x: Ref, dim: int, descending: bool) -> list[Ref | None]:
+    return _sorted(c, x, dim, descending)
+
+
 @on("sort.stable")
 def sort_stable(c: Call, x: Ref, _stable: Any, dim: int, descending: bool) -> list[Ref | None]:
-    return sort(c, x, dim, descending)
+    return _sorted(c, x, dim, descending)
 
 
 @on("topk")
 def topk(c: Call, x: Ref, k: int, dim: int, largest: bool, _order: bool) -> list[Ref | None]:
-    return sort(c, x, dim, largest, k)
+    return _sorted(c, x, dim, largest, k)
 
 
 @on("msort")

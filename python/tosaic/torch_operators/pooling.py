@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, spread
-from tosaic.torch_operators.call import Call, Emit, Rows, first_of
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of, with_parameters
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -82,10 +83,12 @@ def resize(c: Call, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> 
 def with_factors(emit: Emit) -> Emit:
     """Returns the row of an overload ``vec``, whose last argument is a list with the factors, or None."""
 
-    def emit_with_factors(c: Call, x: Ref, *args: Any) -> Any:
-        return emit(c, x, *args[:-1], *(args[-1] or ()))
+    def emit_with_factors(c: Call, *args: Any) -> Any:
+        return emit(c, *args[:-1], *(args[-1] or [None] * (len(c.shape) - 2)))
 
-    return emit_with_factors
+    own = inspect.signature(emit).parameters
+    types = {name: str(own[name].annotation) for name in ("x", "_size", "corners") if name in own}
+    return with_parameters(emit_with_factors, {**types, "factors": "Any"})
 
 
 def nearest(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:

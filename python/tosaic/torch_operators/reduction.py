@@ -21,26 +21,33 @@ def _reduction(op: str, c: Call, x: Ref, dim: Any, keepdim: bool, dtype: Any = N
     return c.emit(OP[op], attrs, (x.id,))
 
 
-def _reduction_rows(op: str) -> tuple[Emit, Emit]:
-    def over_all(c: Call, x: Ref, dtype: Any = None) -> Ref:
+def _typed_reduction(op: str) -> tuple[Emit, Emit]:
+    def over_all(c: Call, x: Ref, dtype: Any) -> Ref:
         return _reduction(op, c, x, None, False, dtype)
 
-    def over_axes(c: Call, x: Ref, dim: Any, keepdim: bool, dtype: Any = None) -> Ref:
+    def over_axes(c: Call, x: Ref, dim: Any, keepdim: bool, dtype: Any) -> Ref:
         return _reduction(op, c, x, dim, keepdim, dtype)
 
     return over_all, over_axes
 
 
-for _op, _all, _axes in (
-    ("sum", "sum", "sum.dim_IntList"),
-    ("mean", "mean", "mean.dim"),
-    ("prod", "prod", "prod.dim_int"),
-    ("any", "any", "any.dim"),
-    ("all", "all", "all.dim"),
-    ("amax", "max", "amax"),
-    ("amin", "min", "amin"),
-):
-    ROWS[_all], ROWS[_axes] = _reduction_rows(_op)
+def _plain_reduction(op: str) -> tuple[Emit, Emit]:
+    def over_all(c: Call, x: Ref) -> Ref:
+        return _reduction(op, c, x, None, False)
+
+    def over_axes(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
+        return _reduction(op, c, x, dim, keepdim)
+
+    return over_all, over_axes
+
+
+ROWS["sum"], ROWS["sum.dim_IntList"] = _typed_reduction("sum")
+ROWS["mean"], ROWS["mean.dim"] = _typed_reduction("mean")
+ROWS["prod"], ROWS["prod.dim_int"] = _typed_reduction("prod")
+ROWS["any"], ROWS["any.dim"] = _plain_reduction("any")
+ROWS["all"], ROWS["all.dim"] = _plain_reduction("all")
+ROWS["max"], ROWS["amax"] = _plain_reduction("amax")
+ROWS["min"], ROWS["amin"] = _plain_reduction("amin")
 
 
 def _logical_over_axes(op: str) -> Emit:
@@ -147,11 +154,21 @@ def vector_norm(c: Call, x: Ref, order: Any, dim: Any, keepdim: bool, dtype: Any
     return c.emit(OP["vector_norm"], attrs | ({} if dtype is None else {"dtype": c.dtype}), (x.id,))
 
 
-@on("norm.Scalar", "norm.ScalarOpt_dtype")
-def norm(c: Call, x: Ref, p: Any, dtype: Any = None) -> Ref:
+@on("norm.Scalar")
+def norm(c: Call, x: Ref, p: Any) -> Ref:
+    return vector_norm(c, x, p, None, False, None)
+
+
+@on("norm.ScalarOpt_dtype")
+def norm_as(c: Call, x: Ref, p: Any, dtype: Any) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, None, False, dtype)
 
 
-@on("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
-def norm_along(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Ref:
+@on("norm.ScalarOpt_dim")
+def norm_along(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
+    return vector_norm(c, x, 2 if p is None else p, dim, keepdim, None)
+
+
+@on("norm.ScalarOpt_dim_dtype")
+def norm_along_as(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, dim, keepdim, dtype)
