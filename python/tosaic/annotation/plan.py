@@ -15,8 +15,6 @@ from tosaic.annotation.specs import UNSET, Edge, Slot, Spec
 from tosaic.base.exception_notes import add_note
 from tosaic.base.options import invalid
 
-__all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
-
 
 @dataclass(frozen=True)
 class Group:

@@ -27,20 +27,6 @@ from tosaic.base.target import Target
 from tosaic.base.threads import MOST_THREADS
 from tosaic.base.visible import one_line
 
-__all__ = [
-    "OPTIONS",
-    "Option",
-    "checked",
-    "cut",
-    "file_name",
-    "file_path",
-    "is_mapping",
-    "is_one_of",
-    "refusal",
-    "shown",
-    "whole_number",
-]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LONGEST = 120

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.program import Program
 
-__all__ = ["sample_arrays", "single_samples"]
-
 
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     """Yields the arrays of each run, in the order of the program's inputs.

@@ -26,8 +26,6 @@ from tosaic.program.program import Program
 from tosaic.recipes import Recipe, combine, named
 from tosaic.recipes.combining import merged
 
-__all__ = ["export_model"]
-
 _WHERE = "export_model"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tosaic.program.program import Program
     from tosaic.program.samples import Sample
 
-__all__ = ["Runs", "StageCheck", "check", "group_checks", "lowered_runs", "program_runs", "raw_runs"]
-
 _Array = np.ndarray[Any, Any]
 Runs = Sequence[Sequence[_Array]]
 """Arrays by sample and output."""

@@ -35,8 +35,6 @@ from tosaic.program.samples import load_arrays, read_samples
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult
 
-__all__ = ["Scenario", "ScenarioPort", "load_scenario", "write_scenario"]
-
 _FORMAT, _VERSION = "tosaic scenario", 1
 _FILE = "scenario.json"
 _WHERE = "load_scenario"

@@ -18,8 +18,6 @@ from tosaic.ports.port_names import near_names
 if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
 
-__all__ = ["HOST", "Border", "Group", "NodePlace", "PartitionPlan", "QuantizationPlace", "Refusal"]
-
 HOST = "host"
 
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.lowering import LoweringProfile
     from tosaic.program.comparison import Comparison
 
-__all__ = ["SplitLowered", "lower_split"]
-
 
 class _Recorder:
     """A function that remembers copies of its arguments."""

@@ -18,16 +18,6 @@ from tosaic.base.json_text import parsed_json
 from tosaic.base.options import invalid, refusal, shown, unsupported
 from tosaic.base.quantization import QParams
 
-__all__ = [
-    "ForeignOp",
-    "QuantizedArray",
-    "TensorSpec",
-    "attributes_of_call",
-    "functions_of",
-    "operators_by_target",
-    "require_own_names",
-]
-
 LAYOUTS = ("row_major", "any", "channels_last")
 _Array = np.ndarray[Any, Any]
 

@@ -19,18 +19,6 @@ from tosaic.base.options import IO_DTYPES, invalid, is_mapping, shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import Named, known_names, near_names, position_of
 
-__all__ = [
-    "AUTO",
-    "OWN",
-    "Answer",
-    "Asked",
-    "Candidates",
-    "answer",
-    "by_port",
-    "mismatch",
-    "with_other_sign",
-]
-
 Asked: TypeAlias = str | QParams
 """A dtype, qparams, `AUTO` or `OWN`."""
 Answer: TypeAlias = bool | QParams

@@ -31,8 +31,6 @@ from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.torch_operators.origins import place_of
 
-__all__ = ["Outside", "Ports"]
-
 Ports: TypeAlias = str | Sequence[str | int] | None
 """What `quantized_inputs` and `quantized_outputs` may be."""
 

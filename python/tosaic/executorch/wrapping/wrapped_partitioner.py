@@ -27,8 +27,6 @@ from tosaic.executorch.wrapping.outside import Outside
 from tosaic.executorch.wrapping.regroup import TAG, Tag, regrouped
 from tosaic.fx.io.quantize_calls import torch_operator
 
-__all__ = ["CombinedPartitioner", "WrappedPartitioner", "require_partitioner"]
-
 Kept = tuple[list[Any], Callable[[Any], bool] | None]
 """What ``ops_to_not_decompose`` returns."""
 

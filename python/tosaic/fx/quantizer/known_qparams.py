@@ -45,8 +45,6 @@ from tosaic.fx.quantizer.symbolic_sizes import bound_sizes, exported_again, warn
 if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft
 
-__all__ = ["to_exported"]
-
 
 def to_exported(exported: Any, draft: Draft, *, symbolic: bool = True) -> torch.export.ExportedProgram:
     """See `tosaic.QuantizedProgram.to_exported`. Without `symbolic`, all sizes come from the draft."""

@@ -42,20 +42,6 @@ from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
 from tosaic.base.options import invalid, unsupported
 from tosaic.fx.quantizer.functions import Function
 
-__all__ = [
-    "TosaicEntropyObserver",
-    "TosaicHistogramObserver",
-    "TosaicMaskObserver",
-    "TosaicMinMaxObserver",
-    "TosaicMovingAverageMinMaxObserver",
-    "TosaicPerChannelGroupObserver",
-    "TosaicPerChannelHistogramObserver",
-    "TosaicPerChannelMinMaxObserver",
-    "TosaicPercentileObserver",
-    "TosaicWholeNumbersObserver",
-    "name_masks",
-]
-
 _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
 _HIDES_ANY = -128.0  # the exponential of a score that is less by 104 is 0 in float32

@@ -67,8 +67,6 @@ from tosaic.fx.quantizer.state_writes import (
 from tosaic.fx.quantizer.write import SpecWriter, note_for_arm
 from tosaic.fx.training_calls import Products
 
-__all__ = ["Quantizer", "pass_by_position"]
-
 # In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
 _PRECISION = "tosaic_precision"
 _ANOTHER = "another quantizer"

@@ -26,8 +26,6 @@ from tosaic.fx.reading.weights import COMPLEX_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import is_known
 from tosaic.torch_operators.value import Complex, Ref, tensors_of
 
-__all__ = ["Decompositions", "Expansion"]
-
 _Decomposition = Callable[..., Any]
 _aten = torch.ops.aten
 
