@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -69,9 +70,7 @@ def with_attention_parts_in(model: GraphModule) -> None:
     def constant_of(node: Node) -> torch.Tensor | None:
         if node.op != "get_attr":
             return None
-        found: Any = model
-        for name in str(node.target).split("."):
-            found = getattr(found, name)
+        found = attrgetter(str(node.target))(model)
         return found if isinstance(found, torch.Tensor) else None
 
     def add_constant(at: Node, tensor: torch.Tensor) -> Node:

@@ -331,7 +331,8 @@ def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
     is_number = source is not None and is_float(source)
     if is_number and (source not in WITH_INTEGER_FORM or known is None):
         raise entry.error("source", "f32, f16 or bf16 with qparams, or an integer", source)
-    if source is not None and not is_number and not _is_integer(source, value.dtype):
+    are_integers = source is None or (source[0] in "iu" and value.dtype[0] in "iu")
+    if not is_number and not are_integers:
         raise entry.error("source", f"an integer dtype that becomes {value.dtype}", source)
     return {
         "path": entry.text("path"),
@@ -341,10 +342,6 @@ def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
         "physical": entry.flag("physical"),
         "qparams": known,
     }
-
-
-def _is_integer(source: str, dtype: str) -> bool:
-    return all(name.startswith(("i", "u")) for name in (source, dtype))
 
 
 def _initial_bytes(entry: Fields) -> int:

@@ -14,6 +14,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tosaic.annotation import config, observers, rules, select, specs
@@ -126,14 +127,11 @@ def _name_of(function: Callable[..., Any], where: str) -> str:
 def _imported(name: str, where: str) -> Any:
     module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return attrgetter(path)(importlib.import_module(module))
     except MemoryError:
         raise
     except Exception as error:  # a module may raise anything
         raise _damaged(f"the function in {where}", f"'{name}'", f"{type(error).__name__}: {error}") from error
-    return found
 
 
 def _own_function(name: str, where: str) -> Any:
