@@ -107,11 +107,12 @@ def _declared_types() -> dict[tuple[str, str], str]:
         return found.replace("npt.NDArray[np.generic]", "numpy.ndarray")
 
     return {
-        (owner.name, member.name): text(member.returns)
+        (owner.name, member.target.id): text(member.annotation.slice)
         for owner in stub.body
         if isinstance(owner, ast.ClassDef)
         for member in owner.body
-        if isinstance(member, ast.FunctionDef) and member.decorator_list and member.returns is not None
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name)
+        if isinstance(member.annotation, ast.Subscript) and ast.unparse(member.annotation.value) == "Final"
     }
 
 

@@ -26,20 +26,6 @@ from tosaic.annotation.specs import Edge, Observed, Output, Slot, integers_of
 from tosaic.base.arrays import channel_axis
 from tosaic.base.quantization import QParams
 
-__all__ = [
-    "LARGEST_BIAS",
-    "addends",
-    "crowded_channels",
-    "fitting_bias_scales",
-    "fitting_weight_scales",
-    "free_crowded_addends",
-    "full_range_scale",
-    "lost_bits",
-    "note_coarse_addend",
-    "note_crowded_addends",
-    "note_crowded_sums",
-]
-
 _LOG = logging.getLogger(__name__)
 
 LARGEST_BIAS = 2**30

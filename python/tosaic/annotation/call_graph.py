@@ -30,8 +30,6 @@ from typing import Literal
 
 from tosaic import _core
 
-__all__ = ["Call", "CallGraph", "CallKind", "GraphPort", "Operand"]
-
 CallKind = Literal["placeholder", "get_attr", "call", "output"]
 
 

@@ -23,8 +23,6 @@ from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
 from tosaic.base.dtypes import OF_TORCH
 
-__all__ = ["choose_observers", "planner_fields"]
-
 _FEW_INTEGERS = 64
 
 

@@ -17,7 +17,7 @@ from tosaic.annotation.observers import (
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
-from tosaic.base.options import shown, whole_number
+from tosaic.base.options import invalid, shown, unsupported, whole_number
 
 __all__ = ["Precision", "QConfig"]
 
@@ -96,10 +96,9 @@ class Precision:
         if self.wide_functions is not None:
             _check_flag("wide_functions", self.wide_functions)
         if self.activation.dynamic or self.weight.dynamic:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="QConfig",
-                what="dynamic quantization is not supported",
+            raise unsupported(
+                "QConfig",
+                "dynamic quantization is not supported",
                 expected="dynamic=False",
                 got="dynamic=True",
                 hint="TOSA has no operator that computes a scale while a program runs. Calibrate instead",
@@ -109,7 +108,7 @@ class Precision:
 
 
 def _refusal(what: str, expected: str, got: object) -> _core.InvalidGraph:
-    return _core.make_error(_core.InvalidGraph, where="QConfig", what=what, expected=expected, got=shown(got))
+    return invalid("QConfig", what, expected=expected, got=shown(got))
 
 
 def _check_observers(precision: Precision) -> None:
@@ -311,12 +310,7 @@ class QConfig:
             index = -1 if precision is None else precisions.index(precision)
             names = plan.select(where)
             if not names and where != Select():
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="QConfig",
-                    what=f"{where!r} selects nothing",
-                    hint=plan.core.explain_empty(where),
-                )
+                raise invalid("QConfig", f"{where!r} selects nothing", hint=plan.core.explain_empty(where))
             if where == Select() and at:
                 last = next(reversed(at))
                 names += (last,) if plan.graph[last].kind == "output" else ()

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FEW_INTEGERS", "HIDING_REMEDY", "LARGEST_NEAR", "CrowdedNumbers", "crowded_numbers"]
-
 FEW_INTEGERS = 16
 """Numbers that have fewer integers are named."""
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from tosaic.annotation.joins import Scale
 
-__all__ = ["scaled_by"]
-
 _LEAST = float(np.finfo(np.float32).tiny)
 _GREATEST = float(np.finfo(np.float32).max)
 

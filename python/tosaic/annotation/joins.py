@@ -15,8 +15,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["NEARLY_EQUAL", "Scale", "takers"]
-
 NEARLY_EQUAL = math.sqrt((1 + math.sqrt(5)) / 2)
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown, unsupported
 
 __all__ = [
     "ByUse",
@@ -43,7 +43,17 @@ _F32_MOST = 3.4028234663852886e38
 _F32_LEAST = 2.0**-149
 
 
-class Observer:
+class Short:
+    """A dataclass whose `repr` leaves out fields that have their defaults."""
+
+    def __repr__(self) -> str:
+        fields = type(self).__dict__["__dataclass_fields__"].values()
+        shown = [(f, getattr(self, f.name)) for f in fields]
+        parts = [f"{f.name}={value!r}" for f, value in shown if value != f.default]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class Observer(Short):
     """What all observers that are data have in common. This module has its subclasses.
 
     Attributes
@@ -60,10 +70,9 @@ class Observer:
     def __init_subclass__(cls) -> None:
         """Only this module has subclasses, so that whoever maps observers to code knows all of them."""
         if cls.__module__ != __name__:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="Observer",
-                what="no other observers can be defined",
+            raise unsupported(
+                "Observer",
+                "no other observers can be defined",
                 expected="the observers of tosaic.annotation",
                 got=cls.__name__,
                 hint="A constructor of torchao's observers is accepted as an observer, too.",
@@ -77,20 +86,8 @@ class Observer:
         value = getattr(self, name)
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or not least <= value <= most:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=type(self).__name__,
-                what=f"'{name}' is wrong",
-                expected=expected,
-                got=shown(value),
-            )
+            raise invalid(type(self).__name__, f"'{name}' is wrong", expected=expected, got=shown(value))
         object.__setattr__(self, name, float(value))
-
-    def __repr__(self) -> str:
-        fields = type(self).__dict__["__dataclass_fields__"].values()
-        given = [(f, getattr(self, f.name)) for f in fields]
-        parts = [f"{f.name}={value!r}" for f, value in given if value != f.default]
-        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -375,12 +372,8 @@ class LeastErrorBehind(Observer):
         super().__post_init__()
         reader: Any = self.reader
         if not isinstance(reader, str) or not reader:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="LeastErrorBehind",
-                what="'reader' is wrong",
-                expected="the name of a node",
-                got=shown(self.reader),
+            raise invalid(
+                "LeastErrorBehind", "'reader' is wrong", expected="the name of a node", got=shown(self.reader)
             )
 
 
@@ -465,10 +458,9 @@ def observer_of(value: Any, where: str, option: str, known: Mapping[str, type[Ob
         return value
     if isinstance(value, str) and value in known:
         return known[value]()
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"unknown value of '{option}'",
+    raise invalid(
+        where,
+        f"unknown value of '{option}'",
         expected=f"{_listed([repr(name) for name in known])}, or an observer such as "
         f"{list(known.values())[-1].__name__}()",
         got=shown(value),

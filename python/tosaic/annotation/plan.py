@@ -9,12 +9,11 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
-from tosaic.annotation.observers import meets_scores
+from tosaic.annotation.observers import Short, meets_scores
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import UNSET, Edge, Short, Slot, Spec
+from tosaic.annotation.specs import UNSET, Edge, Slot, Spec
 from tosaic.base.exception_notes import add_note
-
-__all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
+from tosaic.base.options import invalid
 
 
 @dataclass(frozen=True)
@@ -336,10 +335,9 @@ class Plan:
                 raise
         plan: Any = self if returned is None else returned
         if not isinstance(plan, Plan) or plan.graph is not self.graph:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=name,
-                what="the rule returned something else than a plan of this graph",
+            raise invalid(
+                name,
+                "the rule returned something else than a plan of this graph",
                 expected="None or a Plan",
                 got=repr(returned),
             )
@@ -347,11 +345,8 @@ class Plan:
             plan._author = self._author
         matches = plan._core.edits - before
         if matches == 0 and not getattr(rule, "allow_unmatched", False):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=name,
-                what="the rule changes nothing",
-                hint="Custom(function, allow_unmatched=True) allows that",
+            raise invalid(
+                name, "the rule changes nothing", hint="Custom(function, allow_unmatched=True) allows that"
             )
         plan._core.record_matches(author, matches)
         return plan

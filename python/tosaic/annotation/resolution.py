@@ -11,16 +11,6 @@ from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Out
 from tosaic.base.dtypes import is_float
 from tosaic.base.reportable import Reportable
 
-__all__ = [
-    "FloatTensor",
-    "MixedOperands",
-    "NarrowOperand",
-    "Requantized",
-    "Resolution",
-    "ResolvedSlot",
-    "resolve",
-]
-
 
 @dataclass(frozen=True)
 class ResolvedSlot:

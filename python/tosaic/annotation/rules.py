@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tosaic import _core
 from tosaic.annotation.plan import CoreRule, Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import UNSET, Fixed, Slot, Spec, Unset
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 
 __all__ = [
     "Clear",
@@ -43,10 +42,9 @@ _EVERYWHERE = Select()
 
 def _check(rule: Any, field_name: str, is_right: bool, expected: str) -> None:
     if not is_right:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=type(rule).__name__,
-            what=f"'{field_name}' is wrong",
+        raise invalid(
+            type(rule).__name__,
+            f"'{field_name}' is wrong",
             expected=expected,
             got=shown(getattr(rule, field_name)),
         )

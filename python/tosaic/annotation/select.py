@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
-from tosaic.annotation.specs import Short
-from tosaic.base.options import shown
+from tosaic.annotation.observers import Short
+from tosaic.base.options import invalid, shown
 
 __all__ = ["Select"]
 
@@ -61,11 +60,6 @@ class Select(Short):
 
 
 def _refusal(option: str, expected: str, got: object, hint: str = "") -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="Select",
-        what=f"the condition '{option}' is wrong",
-        expected=expected,
-        got=shown(got),
-        hint=hint,
+    return invalid(
+        "Select", f"the condition '{option}' is wrong", expected=expected, got=shown(got), hint=hint
     )

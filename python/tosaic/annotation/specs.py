@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-from tosaic import _core
-from tosaic.annotation.observers import Observer
+from tosaic.annotation.observers import Observer, Short
 from tosaic.base.dtypes import BITS, TORCH
-from tosaic.base.options import shown, whole_number
+from tosaic.base.options import invalid, shown, whole_number
 
 __all__ = [
     "FLOAT",
@@ -87,16 +86,6 @@ Slot: TypeAlias = Edge | Output
 """A place that has one spec at most."""
 
 
-class Short:
-    """A dataclass whose `repr` leaves out fields that have their defaults."""
-
-    def __repr__(self) -> str:
-        fields = type(self).__dict__["__dataclass_fields__"].values()
-        shown = [(f, getattr(self, f.name)) for f in fields]
-        parts = [f"{f.name}={value!r}" for f, value in shown if value != f.default]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-
 @dataclass(frozen=True, repr=False)
 class Observed(Short):
     """Scale and zero point are computed from the numbers that an observer sees.
@@ -141,10 +130,9 @@ class Observed(Short):
             return
         _set_whole(self, "group_size", "the group size", None)
         if self.group_size < 1 or not per_channel:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=type(self).__name__,
-                what="groups need a positive size and a scheme per channel",
+            raise invalid(
+                type(self).__name__,
+                "groups need a positive size and a scheme per channel",
                 expected="group_size=32 and scheme='per_channel_symmetric'",
                 got=f"group_size={self.group_size!r} and scheme={self.scheme!r}",
             )
@@ -340,10 +328,9 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     match = re.fullmatch(r"Q(?:([0-9]{1,2})\.)?([0-9]{1,2})", str(name))
     bits = 0 if match is None else 1 + int(match[1] or 0) + int(match[2])
     if match is None or not 2 <= bits <= 32:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="q_format",
-            what="unknown fixed-point format",
+        raise invalid(
+            "q_format",
+            "unknown fixed-point format",
             expected="'Qm.n' or 'Qn' with at most 31 bits, such as 'Q0.7', 'Q15' or 'Q3.12'",
             got=repr(name),
         )
@@ -354,10 +341,9 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     made = Fixed(dtype, scale)  # converts the dtype
     size = BITS.get(GRAPH_NAMES.get(made.dtype, made.dtype), 0)
     if not made.dtype.startswith("int") or size < bits:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="q_format",
-            what=f"the dtype cannot hold {name}",
+        raise invalid(
+            "q_format",
+            f"the dtype cannot hold {name}",
             expected=f"a signed integer dtype of at least {bits} bits",
             got=repr(dtype),
         )
@@ -382,14 +368,13 @@ def integers_of(spec: Observed | Fixed | Derived) -> tuple[int, int]:
     )
 
 
+def is_symmetric(spec: Any) -> bool:
+    """True if the scheme of a spec says where its zero point is."""
+    return str(spec.scheme).endswith("symmetric")
+
+
 def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where=type(spec).__name__,
-        what=f"{what} is wrong",
-        expected=expected,
-        got=shown(got),
-    )
+    return invalid(type(spec).__name__, f"{what} is wrong", expected=expected, got=shown(got))
 
 
 def _check(spec: Any) -> None:

@@ -18,8 +18,6 @@ from tosaic.annotation.observers import ByUse, MinMax
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import FLOAT, Edge, Observed, Output, Shared, Slot
 
-__all__ = ["hold_stored_numbers", "share_states"]
-
 _RULE = "one scale for all that a state holds"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tosaic import _core
 from tosaic.base.defaults import THRESHOLD_DB
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal, unsupported
 from tosaic.base.problems import CheckResult, Problem
 from tosaic.base.target import Target
 from tosaic.base.threads import batch_threads
@@ -491,10 +491,9 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
     if not isinstance(pipeline, Pipeline):
         raise refusal(where, "pipeline", "a tosaic.Pipeline, or None", pipeline)
     if target is not None and Pipeline.default(target).target != pipeline.target:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="the pipeline is for another target",
+        raise invalid(
+            where,
+            "the pipeline is for another target",
             expected=pipeline.target,
             got=target,
             hint="Leave 'target' out, or make the pipeline with Pipeline.default(target)",
@@ -505,10 +504,9 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
     """Refuses a program at stage quantized, whose values are integers, for a target that has none."""
     if graph.stage == "quantized" and not Target.parse(target).has_integers:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=where,
-            what="the program is quantized, and the target has no integer arithmetic",
+        raise unsupported(
+            where,
+            "the program is quantized, and the target has no integer arithmetic",
             expected="a target with profile INT, such as TOSA-1.0+INT",
             got=target,
             hint="To compute the rounded numbers with floats, lower what "

@@ -12,8 +12,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.dtypes import ML_DTYPES, NUMPY, OF_TORCH, is_float
 
-__all__ = ["as_array", "channel_axis", "dtype_name", "in_memory_order", "narrow_dtype"]
-
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
 # Numpy's dtypes that graphs have too, in this machine's byte order. Arrays of them are returned unchanged.

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["BINDINGS"]
-
 BINDINGS: dict[str, Callable[[], None]] = {}
 """By name of the verb, the function that binds it."""

@@ -5,8 +5,6 @@ The module imports nothing, so ``tosaic --help`` can show the defaults without l
 
 from __future__ import annotations
 
-__all__ = ["INTEGER_TARGET", "TARGET", "THRESHOLD_DB", "WIDE_INTEGER_TARGET"]
-
 TARGET = "TOSA-1.0+FP"
 """The target of `lower`, `check` and `Pipeline.default`."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-__all__ = ["Diagnostic", "Diagnostics"]
-
 _log = logging.getLogger("tosaic.fx")
 
 

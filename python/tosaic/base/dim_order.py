@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "channels_last",
-    "contiguous_strides",
-    "dim_order_of",
-    "has_order",
-    "is_of_format",
-    "is_same_order",
-    "orders_of_formats",
-    "significant_axes",
-]
-
 
 def channels_last(rank: int) -> tuple[int, ...]:
     """Returns the order with axis 1, the channels, innermost.

@@ -12,20 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BITS",
-    "ML_DTYPES",
-    "NUMPY",
-    "NUMPY_INTEGERS",
-    "OF_TORCH",
-    "TORCH",
-    "bytes_of",
-    "is_float",
-    "is_float_array",
-    "is_held_as",
-    "type_text",
-]
-
 # Name in graphs, bits of an element, name in torch, name of the numpy dtype that arrays have. An empty name
 # means that torch or numpy has no such dtype.
 _TABLE = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["add_note"]
-
 
 def add_note(error: BaseException, note: str) -> None:
     """Adds a line to the traceback of an exception. Python 3.10 has no such notes, and nothing is added."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["is_exported_program"]
-
 
 def is_exported_program(source: Any) -> bool:
     """True for an exported program of torch. Only attributes are looked at, so torch need not be loaded."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["MissingExtraError", "missing_extra", "naming_extras"]
-
 _EXTRAS = {"torch": "torch", "torchao": "torch", "executorch": "executorch"}
 
 

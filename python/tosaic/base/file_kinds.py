@@ -10,8 +10,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ARCHIVE", "PT2", "PTE", "TOSA", "FileKind"]
-
 
 @dataclass(frozen=True)
 class FileKind:

@@ -12,8 +12,6 @@ from tosaic.base.json_text import parsed_json
 from tosaic.base.options import shown
 from tosaic.base.quantization import Groups, QParams
 
-__all__ = ["Fields", "qparams_from_json", "qparams_to_json", "read_json"]
-
 _MOST_AXES = 64
 _LIMIT = 1 << 63
 

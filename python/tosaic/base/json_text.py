@@ -6,8 +6,6 @@ import json
 from collections import Counter
 from typing import Any
 
-__all__ = ["DEEPEST", "parsed_json"]
-
 DEEPEST = 256
 """So many levels may be nested: readers call themselves for each, and Python stops at a thousand calls."""
 

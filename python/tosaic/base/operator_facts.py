@@ -6,8 +6,6 @@ from functools import cache
 
 from tosaic import _core
 
-__all__ = ["elementwise_operators"]
-
 
 @cache
 def elementwise_operators() -> frozenset[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NodesValue", "SignatureValue"]
-
 
 class NodesValue:
     """A key of ``models=`` that selects nodes; see `tosaic.program.model_keys.Nodes`."""

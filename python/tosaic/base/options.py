@@ -27,20 +27,6 @@ from tosaic.base.target import Target
 from tosaic.base.threads import MOST_THREADS
 from tosaic.base.visible import one_line
 
-__all__ = [
-    "OPTIONS",
-    "Option",
-    "checked",
-    "cut",
-    "file_name",
-    "file_path",
-    "is_mapping",
-    "is_one_of",
-    "refusal",
-    "shown",
-    "whole_number",
-]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LONGEST = 120
@@ -63,16 +49,20 @@ class Option:
     accept: Callable[[Any], Any]
 
 
+def invalid(where: str, what: str, **parts: str) -> _core.InvalidGraph:
+    """Returns the error for a fault of the caller; `parts` are those of ``_core.make_error``."""
+    return _core.make_error(_core.InvalidGraph, where=where, what=what, **parts)
+
+
+def unsupported(where: str, what: str, **parts: str) -> _core.UnsupportedOp:
+    """Returns the error for what cannot be done; `parts` are those of ``_core.make_error``."""
+    return _core.make_error(_core.UnsupportedOp, where=where, what=what, **parts)
+
+
 def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
     """Returns the InvalidGraph error for a value that an option does not accept; the caller raises it."""
-    return _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"unknown value of '{option}'",
-        expected=expected,
-        got=shown(value),
-        hint=hint,
-    )
+    what = f"unknown value of '{option}'"
+    return invalid(where, what, expected=expected, got=shown(value), hint=hint)
 
 
 def shown(value: Any) -> str:
@@ -139,12 +129,7 @@ def file_path(where: str, path: Any) -> Path:
     except (TypeError, ValueError) as error:
         raise refusal(where, "path", option.expected, path) from error
     if os.path.isdir(file):  # noqa: PTH112 - Path.is_dir raises where a name is too long
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"'{file_name(file)}' is a folder",
-            expected="the path of a file",
-        )
+        raise invalid(where, f"'{file_name(file)}' is a folder", expected="the path of a file")
     return file
 
 

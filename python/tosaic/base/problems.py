@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tosaic import _core
 from tosaic.base.reportable import Reportable
 
-__all__ = ["CheckResult", "Problem"]
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["collection_paused", "log_captured", "log_shown", "output_captured", "setting_changed"]
-
 _T = TypeVar("_T")
 
 _lock = threading.Lock()

@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
-__all__ = ["with_progress"]
-
 _T = TypeVar("_T")
 
 

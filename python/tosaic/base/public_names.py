@@ -15,8 +15,6 @@ from typing import Any
 
 from tosaic.base.extras import naming_extras
 
-__all__ = ["names_of_stub", "public_name", "public_names"]
-
 _FOUND: dict[str, dict[str, str]] = {}
 
 

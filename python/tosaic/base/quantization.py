@@ -12,8 +12,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.dtypes import NUMPY_INTEGERS, is_float
 
-__all__ = ["Groups", "QParams", "quantizations_of_input", "quantizations_of_output"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -19,8 +19,6 @@ from tosaic import _core
 from tosaic.base.options import file_name
 from tosaic.base.visible import one_line
 
-__all__ = ["MissingFileError", "ReadError", "open_file", "read_bytes"]
-
 
 class ReadError(_core.Error, OSError):
     """A file cannot be read. ``errno`` is the system's error number."""

@@ -13,8 +13,6 @@ from tosaic.base.verbs import Verb
 if TYPE_CHECKING:
     from tosaic.report.document import Report
 
-__all__ = ["Reportable", "describe"]
-
 
 class Reportable:
     """A result with a report: as text when it is printed, as HTML in a notebook."""

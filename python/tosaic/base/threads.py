@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["MOST_THREADS", "all_cores", "batch_threads", "own_cores", "run_threads"]
-
 MOST_THREADS = 256
 """The greatest number of threads of one run."""
 

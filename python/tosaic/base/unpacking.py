@@ -14,8 +14,6 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["require_claimed", "require_room", "room"]
-
 _HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

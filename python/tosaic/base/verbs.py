@@ -17,8 +17,6 @@ from typing import Generic, ParamSpec, TypeVar
 
 from tosaic.base.bindings import BINDINGS
 
-__all__ = ["Verb"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["one_line", "visible"]
-
 # Control characters apart from newline and tab; signs that change the direction of text, or are not seen;
 # separators of lines and paragraphs; and lone surrogates, which no encoding has.
 _ACTING = re.compile(

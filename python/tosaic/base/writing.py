@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-__all__ = [
-    "append_pieces",
-    "WriteError",
-    "check_place",
-    "make_folder",
-    "moved",
-    "require_new_folder",
-    "whole_file",
-    "whole_folder",
-    "write_arrays",
-    "write_bytes",
-    "write_pieces",
-    "write_text",
-    "written",
-]
-
 
 _WRITE_BACK_BYTES = 32 << 20  # the disk begins to write after this number of bytes
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.annotation.specs import Short
-from tosaic.base.options import refusal, shown
+from tosaic.annotation.observers import Short
+from tosaic.base.options import invalid, refusal, shown
 
 __all__ = ["BiasCorrection", "Equalize", "Gain", "Gptq", "SmoothQuant", "Tool", "tools_of"]
 
@@ -152,10 +152,9 @@ def tools_of(given: Any) -> tuple[Tool, ...]:
 
 
 def _no_tool(given: Any) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="quantize",
-        what="unknown value of 'tools'",
+    return invalid(
+        "quantize",
+        "unknown value of 'tools'",
         expected=", ".join(map(repr, _TOOLS)) + ", or objects of tosaic.calibration.accuracy",
         got=shown(given),
         hint=_core.did_you_mean(given, list(_TOOLS)) if isinstance(given, str) else "",

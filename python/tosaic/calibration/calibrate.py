@@ -19,11 +19,10 @@ from itertools import islice
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.options import invalid
 from tosaic.base.threads import batch_threads
 from tosaic.calibration import worker
 from tosaic.calibration.worker import Failure, Job, Raised
-
-__all__ = ["calibrate"]
 
 _MERGED = 256  # samples of one state: moving averages collect a range for each
 _CHUNK_OF_WORKERS = 4  # small, so that a few samples occupy several workers
@@ -128,10 +127,9 @@ def _named(first: int, last: int) -> Iterator[None]:
     except Exception as error:
         samples = f"sample {first}" if first == last else f"samples {first} to {last}"
         kind = type(error).__name__
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="calibrate",
-            what=f"the executor did not run {samples}",
+        raise invalid(
+            "calibrate",
+            f"the executor did not run {samples}",
             expected="a running executor, whose workers can import tosaic and numpy",
             got=f"{kind}: {error}".rstrip(".") if str(error) else kind,
             hint="Without executor=, the samples run in this process",
@@ -151,10 +149,9 @@ def _error(first: int, failure: Failure) -> Exception:
 
 def _of_function(sample: int, error: Exception) -> Exception:
     """Returns an InvalidGraph for what a function raised that runs in place of an operator."""
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="calibrate",
-        what=f"sample {sample}: a function that runs in place of an operator raised {type(error).__name__}",
+    return invalid(
+        "calibrate",
+        f"sample {sample}: a function that runs in place of an operator raised {type(error).__name__}",
         got=str(error),
     )
 
@@ -165,10 +162,9 @@ def _pickled(job: Job) -> bytes:
     except MemoryError:
         raise
     except Exception as error:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="calibrate",
-            what="the program cannot be sent to the workers of the executor",
+        raise invalid(
+            "calibrate",
+            "the program cannot be sent to the workers of the executor",
             expected="functions in place of operators that pickle can copy",
             got=f"{type(error).__name__}: {error}",
             hint="Define them at the top level of a module, or use a ThreadPoolExecutor",

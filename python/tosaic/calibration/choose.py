@@ -31,14 +31,22 @@ from tosaic.annotation.observers import (
     WholeNumbers,
 )
 from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, integers_of
+from tosaic.annotation.specs import (
+    GRAPH_NAMES,
+    Derived,
+    Edge,
+    Fixed,
+    Float,
+    Observed,
+    Slot,
+    integers_of,
+    is_symmetric,
+)
 from tosaic.base.quantization import QParams
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations, observations
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.weights import weight_qparams
-
-__all__ = ["chosen_qparams", "infinite_masks"]
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
@@ -163,16 +171,12 @@ def _scale_results(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None
         group = planned.group_of(result)
         if not isinstance(group.spec, Observed) or group.slots[0] != result:
             continue
-        made = scaled_by(_scale_of(chosen[operand]), factor, is_symmetric=_is_symmetric(group.spec))
+        made = scaled_by(_scale_of(chosen[operand]), factor, is_symmetric=is_symmetric(group.spec))
         own = chosen[result]
         if made is not None and (made.dtype, made.qmin, made.qmax) == (own.dtype, own.qmin, own.qmax):
             chosen |= dict.fromkeys(
                 group.slots, replace(own, scales=(made.scale,), zero_points=(made.zero_point,))
             )
-
-
-def _is_symmetric(spec: Observed) -> bool:
-    return str(spec.scheme).endswith("symmetric")
 
 
 def _scale_of(qparams: QParams) -> Scale:
@@ -195,7 +199,7 @@ def _fixed(spec: Fixed) -> QParams:
 def _options(spec: Observed, observer: Observer) -> dict[str, Any]:
     dtype, qmin, qmax = _storage(spec)
     zero_point = None
-    if _is_symmetric(spec):
+    if is_symmetric(spec):
         zero_point = (qmin + qmax) // 2 if dtype.startswith("u") else 0
     return {
         "qmin": qmin,

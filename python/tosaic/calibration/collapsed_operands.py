@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.program.program import Program
 
-__all__ = ["CollapsedOperand", "collapsed_operands", "tosa_graphs"]
-
 _SHARE_A_UNIT = frozenset(
     (
         "add",

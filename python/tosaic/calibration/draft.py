@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from tosaic.program.program import Program
 
-__all__ = ["Draft", "Drafting", "decibels", "relative_noise"]
-
 _MEASURED_ON = 8
 
 

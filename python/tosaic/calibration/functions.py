@@ -14,8 +14,6 @@ from tosaic import _core
 from tosaic.program.node_graph import graph_of_node
 from tosaic.torch_operators.arguments import OP
 
-__all__ = ["function_of_reader"]
-
 _Array = np.ndarray[Any, Any]
 
 

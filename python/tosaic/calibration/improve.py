@@ -20,8 +20,6 @@ from tosaic.calibration.accuracy import BiasCorrection, Equalize, Gain, Gptq, Sm
 from tosaic.calibration.draft import Draft, Drafting
 from tosaic.lowering.rewriter import Rewriter
 
-__all__ = ["improved"]
-
 _LOG = logging.getLogger(__name__)
 _CORRECTED = ("conv", "linear")
 _WIDE = 2**15 - 1

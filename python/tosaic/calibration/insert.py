@@ -13,8 +13,6 @@ from tosaic.base.visible import one_line
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.lowering.pipeline import Pipeline
 
-__all__ = ["quantized_graph", "with_quantization"]
-
 _LOG = logging.getLogger(__name__)
 _TARGET, _LAST_PASS = "TOSA-1.0+INT", "fold-qdq"
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tosaic.program.program import Program
     from tosaic.program.samples import Sample
 
-__all__ = ["joined_values", "narrow_by_histograms", "narrow_by_ranges", "narrow_by_runs"]
-
 _JOINS = ("cat", "stack")
 _SHARING = (
     "add",

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
 from tosaic.annotation.choice import choose_observers
 from tosaic.annotation.observers import MaskRange, MinMax, MovingAverage, Observer
 from tosaic.annotation.specs import Observed
-from tosaic.base.options import shown
+from tosaic.base.options import shown, unsupported
 from tosaic.calibration.plan_program import PlannedProgram
-
-__all__ = ["Observations", "observations"]
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,9 @@ def observations(planned: PlannedProgram) -> Observations:
 def _data(spec: Observed, observer: Observer | None) -> Observer:
     if observer is not None:
         return observer
-    raise _core.make_error(
-        _core.UnsupportedOp,
-        where="quantize",
-        what="a spec has a constructor of torchao's observers, which run in torch only",
+    raise unsupported(
+        "quantize",
+        "a spec has a constructor of torchao's observers, which run in torch only",
         expected="an observer of tosaic.annotation, such as MinMax()",
         got=shown(spec.observer),
     )

@@ -17,10 +17,9 @@ from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.annotation.states import hold_stored_numbers, share_states
 from tosaic.base.dtypes import is_float
+from tosaic.base.options import invalid
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.program.overrides import all_nodes
-
-__all__ = ["PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
 
 _FOLDED_FIRST = ("fold-constants", "dead-code", "fold-batch-norm")
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
@@ -135,10 +134,9 @@ def prepared_graph(graph: _core.Graph) -> _core.Graph:
         graph = _core.with_float_weights(graph)
     quantized = next((node for node in all_nodes(graph) if node.op in ("quantize", "dequantize")), None)
     if graph.stage != "exported" or quantized is not None:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="quantize",
-            what="the program is quantized or lowered already",
+        raise invalid(
+            "quantize",
+            "the program is quantized or lowered already",
             expected="a program of floats at stage exported",
             got=f"stage {graph.stage}" if quantized is None else f"{quantized.op} nodes",
             node="" if quantized is None else quantized.name,
@@ -231,10 +229,9 @@ def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
     except (_core.Error, MemoryError):
         raise
     except Exception as error:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="quantize",
-            what=f"the rule '{getattr(rule, '__name__', type(rule).__name__)}' raised {type(error).__name__}",
+        raise invalid(
+            "quantize",
+            f"the rule '{getattr(rule, '__name__', type(rule).__name__)}' raised {type(error).__name__}",
             got=str(error),
         ) from error
 
@@ -253,10 +250,9 @@ def _require_no_doubles(plan: Plan) -> None:
     for slot in plan.slots():
         name = slot.producer if isinstance(slot, Edge) else slot.node
         if plan.get(slot) is not None and plan.graph[name].dtype == "f64":
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="quantize",
-                what=f"the rule '{plan.author(slot)}' quantizes a tensor of float64",
+            raise invalid(
+                "quantize",
+                f"the rule '{plan.author(slot)}' quantizes a tensor of float64",
                 expected="tensors of float32, float16 or bfloat16, which torch quantizes",
                 got="f64",
                 node=name,
@@ -267,11 +263,8 @@ def _require_no_doubles(plan: Plan) -> None:
 def _require_consistent(planned: PlannedProgram) -> None:
     conflicts = [each for each in planned.plan.conflicts() if each.kind != "unequal observers"]
     if conflicts:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="quantize",
-            what=conflicts[0].text,
-            got=f"{len(conflicts)} such specs" if len(conflicts) > 1 else "",
+        raise invalid(
+            "quantize", conflicts[0].text, got=f"{len(conflicts)} such specs" if len(conflicts) > 1 else ""
         )
 
 
@@ -284,10 +277,9 @@ def _nothing_quantized(planned: PlannedProgram) -> Exception:
     else:
         hint = "Lower it as it is: a program without floats needs no quantization"
     reasons = sorted(set(planned.left_float.values()))
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="quantize",
-        what="nothing of the program is quantized",
+    return invalid(
+        "quantize",
+        "nothing of the program is quantized",
         expected="a call with floats that the configuration selects",
         got="; ".join(reasons) if reasons else "no call to which a rule of the configuration gives qparams",
         hint=hint,

@@ -22,11 +22,9 @@ import numpy as np
 from tosaic import _core
 from tosaic.annotation.bias import addends
 from tosaic.annotation.observers import MaskRange
-from tosaic.annotation.specs import Fixed, Observed, integers_of
+from tosaic.annotation.specs import Fixed, Observed, integers_of, is_symmetric
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
-
-__all__ = ["relevant_bounds", "unobserved_values"]
 
 _WORTHWHILE = 1.25  # times the extent that is left: one scale for both costs 2 dB
 
@@ -101,7 +99,7 @@ def relevant_bounds(
             members[at], of_group[at] = own, union
     relevant = _core.relevant_numbers(planned.graph, samples, levels)
     found = {
-        at: _clipped(of_group[at], [relevant[each] for each in own], _is_symmetric(planned.groups[at].spec))
+        at: _clipped(of_group[at], [relevant[each] for each in own], is_symmetric(planned.groups[at].spec))
         for at, own in members.items()
     }
     return {at: bounds for at, bounds in found.items() if bounds != of_group[at]}
@@ -120,10 +118,6 @@ def _of_elements(elements: Any) -> Bounds | None:
     if elements.dtype.kind != "f" or not elements.size or not np.isfinite(elements).all():
         return None
     return float(elements.min()), float(elements.max())
-
-
-def _is_symmetric(spec: Any) -> bool:
-    return str(spec.scheme).endswith("symmetric")
 
 
 def _clipped(samples: Bounds, relevant: Sequence[Bounds | None], is_symmetric: bool) -> Bounds:

@@ -19,8 +19,6 @@ from tosaic.base.arrays import channel_axis
 from tosaic.base.visible import one_line
 from tosaic.program.overrides import all_nodes
 
-__all__ = ["SaturatedBias", "saturated_biases"]
-
 _END = 2**31 - 128  # a float of 32 bits cannot be closer to the bound
 _LISTED = 8
 _CONVERSIONS = frozenset({"dequantize", "quantize"})

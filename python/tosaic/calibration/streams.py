@@ -9,14 +9,13 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.arrays import in_memory_order
+from tosaic.base.options import invalid
 from tosaic.ports.stacks import entries_of
 from tosaic.program.samples import Sample, iterate_samples, read_samples
 
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.program import Program
-
-__all__ = ["sample_arrays", "single_samples"]
 
 
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
@@ -44,10 +43,9 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
         except _core.Error as error:
             raise at_sample(runs, error) from error
     if not runs:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what="there is nothing to run on",
+        raise invalid(
+            "samples",
+            "there is nothing to run on",
             expected="a stack with at least one sample",
             got="stacks without entries",
         )
@@ -97,10 +95,9 @@ def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
         yield list(arrays)
         return
     if len(set(counts.values())) > 1:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what="the stacks of samples have different lengths",
+        raise invalid(
+            "samples",
+            "the stacks of samples have different lengths",
             expected="one number of entries for all inputs",
             got=", ".join(f"{count} of '{name}'" for name, count in counts.items()),
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.dtypes import is_float
+from tosaic.base.options import unsupported
 from tosaic.calibration.calibrate import calibrate
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
@@ -17,8 +18,6 @@ from tosaic.program.overrides import all_nodes
 
 if TYPE_CHECKING:
     from tosaic.program.program import Program
-
-__all__ = ["Table", "calibration_table", "job_of"]
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,9 @@ class Table:
     @staticmethod
     def _wants_range(kind: tuple[Any, ...]) -> bool:
         if kind[0] == "moving_range":
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="quantize",
-                what="moving averages depend on the order of samples: a table of samples has none",
+            raise unsupported(
+                "quantize",
+                "moving averages depend on the order of samples: a table of samples has none",
                 expected="another observer",
                 got="MovingAverage",
             )

@@ -11,8 +11,6 @@ from tosaic import _core
 from tosaic.annotation.observers import LeastError
 from tosaic.base.quantization import Groups
 
-__all__ = ["weight_qparams"]
-
 _Array = np.ndarray[Any, Any]
 _LEAST_RATIO, _RATIOS = 0.6, 21  # the search of groups: shares of the scale with which all elements fit
 

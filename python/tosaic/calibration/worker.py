@@ -16,8 +16,6 @@ from typing import Any
 
 from tosaic import _core
 
-__all__ = ["Failure", "Job", "Raised", "forget", "observe", "remember"]
-
 _MOST_KNOWN = 4
 _known: OrderedDict[str, tuple[_core.CalibrationProgram, _core.Statistics]] = OrderedDict()
 _lock = threading.Lock()

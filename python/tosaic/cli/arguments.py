@@ -9,8 +9,6 @@ from typing import Any, NoReturn
 from tosaic.cli.commands import Command
 from tosaic.cli.output import say
 
-__all__ = ["UsageError", "asks_for_json", "parser_of"]
-
 
 def asks_for_json(argv: Sequence[str]) -> bool:
     """True if ``--json`` or an abbreviation of it is among arguments that could not be parsed."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
     from tosaic.quantizing.quantized_program import QuantizedProgram
 
-__all__ = ["default_target", "quantized_file", "refuse_calibration_options"]
-
 _OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "threads", "tool")
 
 

@@ -15,8 +15,6 @@ from tosaic.report.quantized import describe_quantized
 if TYPE_CHECKING:
     from tosaic.cli.demo import DemoResult, Run
 
-__all__ = ["describe_demo"]
-
 _TITLE = "held-out pictures; agreement with torch's answers, SQNR against float64"
 
 

@@ -9,20 +9,6 @@ from typing import Any
 from tosaic.base.file_kinds import PTE
 from tosaic.base.threads import MOST_THREADS
 
-__all__ = [
-    "binding",
-    "bindings",
-    "io_entry",
-    "io_sides",
-    "order_entry",
-    "orders",
-    "positive",
-    "refused_option",
-    "source_entry",
-    "threads",
-    "with_sources",
-]
-
 
 def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
     """Gathers sizes in a dict: ``("x", 0, 1)`` becomes ``{"x": {0: 1}}``."""

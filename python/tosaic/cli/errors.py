@@ -7,21 +7,6 @@ from collections.abc import Sequence
 
 from tosaic.cli.output import OutputError, complain, say
 
-__all__ = [
-    "ABOUT_FOREIGN",
-    "FAILED",
-    "INTERNAL",
-    "INTERRUPTED",
-    "OK",
-    "UNSUPPORTED",
-    "USAGE",
-    "exit_code",
-    "fail",
-    "kind_of",
-    "message_of",
-    "problems_of",
-]
-
 ABOUT_FOREIGN = (
     'The command line takes no descriptions of operators. docs/reference/cli.md, "Foreign operators", has '
     "the lines of Python that run, lower or compare such a program."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from tosaic.cli.entries import refused_option
 
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["named_recipe", "python_object", "recipe_of"]
 
 
 def recipe_of(names: Sequence[str], trust: bool) -> Recipe:
@@ -47,11 +46,8 @@ def python_object(option: str, name: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise refused_option(
             option, f"'{one_line(name)}' cannot be imported: {one_line(str(error))}", "module:name"
         ) from error
-    return found

@@ -7,20 +7,6 @@ import argparse
 from tosaic.base.defaults import TARGET
 from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry, threads
 
-__all__ = [
-    "OBSERVERS",
-    "add_bind",
-    "add_calibration",
-    "add_csv",
-    "add_file_and_samples",
-    "add_io",
-    "add_profile",
-    "add_source",
-    "add_target",
-    "add_threads",
-    "add_trust",
-]
-
 _CONFIGS = ("int8", "uint8", "int16x8")
 OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from tosaic.base.visible import visible
 
-__all__ = ["OutputError", "complain", "say"]
-
 
 class OutputError(Exception):
     """Standard output cannot be written: the disk is full, or the system reports another error."""

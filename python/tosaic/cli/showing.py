@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile
     from tosaic.report.document import Report
 
-__all__ = ["check_profile", "output_path", "show", "show_with_profile"]
-
 
 def show(report: Report, args: argparse.Namespace) -> None:
     """Prints a report, as JSON if the arguments ask for it."""

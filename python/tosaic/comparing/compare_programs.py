@@ -22,6 +22,7 @@ from tosaic.base.defaults import THRESHOLD_DB
 from tosaic.base.dtypes import is_float, is_float_array, type_text
 from tosaic.base.exported import is_exported_program
 from tosaic.base.file_kinds import PT2
+from tosaic.base.options import invalid
 from tosaic.calibration.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.calibration.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.calibration.streams import single_samples
@@ -243,10 +244,9 @@ class _Pair:
         paired = [known.get((port.kind, port.path)) for port in graph_a.outputs]
         if any(paired[i] is None for i in users_a) or len(users_a) != len(users_b):
             if len(users_a) != len(users_b):
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="compare",
-                    what="the programs have different outputs",
+                raise invalid(
+                    "compare",
+                    "the programs have different outputs",
                     expected=f"{len(users_a)}",
                     got=f"{len(users_b)}",
                 )
@@ -387,10 +387,9 @@ class _Pair:
         path = port.path or port.value.name
         if arrays["b"] is None:
             other = self._outputs_b[pair.b]
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="compare",
-                what=f"output '{path}' has another shape",
+            raise invalid(
+                "compare",
+                f"output '{path}' has another shape",
                 expected=type_text(port.dtype, port.shape),
                 got=type_text(other.dtype, other.shape),
             )

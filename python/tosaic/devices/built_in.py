@@ -11,8 +11,6 @@ from tosaic.devices.ethos_u import U55_RECIPES, U85_RECIPES, VELA_PAYLOAD
 from tosaic.devices.vgf import RECIPES as VGF_RECIPES
 from tosaic.devices.vgf import VGF_PAYLOAD
 
-__all__ = ["TOSA_PAYLOAD", "built_in_devices"]
-
 TOSA_PAYLOAD = Payload(
     "tosa",
     lambda tosa, _: tosa,

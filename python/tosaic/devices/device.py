@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.devices.engines import Engine
 
-__all__ = ["Device", "DeviceRecipe", "Limit", "Operators", "Payload", "Sizes"]
-
 Sizes: TypeAlias = Sequence[int | None]
 """The bytes of each tensor; None where a payload does not say them."""
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.base.options import invalid
 from tosaic.base.writing import write_bytes
-
-__all__ = ["VELA_CONFIGURATIONS", "compile_vgf", "compile_with_vela", "require_tool", "vela_flags"]
 
 _MODULES = {"vela": "ethosu.vela.vela", "model-converter": "model_converter.cli"}
 _VELA_ARRAYS = (
@@ -59,10 +58,9 @@ def vela_flags(accelerator: str, flags: Sequence[str] = ()) -> list[str]:
     fixed = {"--accelerator-config": accelerator, "--output-format": "raw"}
     for name in fixed:
         if name in given:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="vela",
-                what=f"the flag {name} is not free",
+            raise invalid(
+                "vela",
+                f"the flag {name} is not free",
                 expected=f"{name}={fixed[name]}, which the claimant says",
                 got=next(flag for flag in flags if flag.partition("=")[0] == name),
             )

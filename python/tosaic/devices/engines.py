@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tosaic import _core
 
-__all__ = ["ENGINES", "EXAMPLES", "VULKAN", "Engine", "engine_named", "engine_names"]
-
 _OWN = ("tosaic", "reference")
 
 

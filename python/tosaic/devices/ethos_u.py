@@ -9,8 +9,6 @@ from tosaic.devices.device import DeviceRecipe, Payload, Sizes
 from tosaic.devices.device_compilers import compile_with_vela, require_tool, vela_flags
 from tosaic.devices.vela_stream import pack_vela, unpack_vela
 
-__all__ = ["U55_RECIPES", "U85_RECIPES", "VELA_PAYLOAD"]
-
 
 def _sizes(payload: bytes) -> tuple[Sizes, Sizes]:
     try:

@@ -12,20 +12,9 @@ from importlib import metadata
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.devices.built_in import TOSA_PAYLOAD, built_in_devices
 from tosaic.devices.device import Device, Payload
-
-__all__ = [
-    "claimant_names",
-    "core_claimant",
-    "device_of",
-    "devices",
-    "limit_names",
-    "payload_of",
-    "payloads",
-    "register",
-]
 
 GROUP = "tosaic.devices"
 _TOSA = "tosa-"
@@ -76,10 +65,9 @@ def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
     _ = device.core
     has = {name for each in device.operators for name in each.names}
     for name in sorted({name for limit in device.limits for name in limit.names} - has):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"a limit of '{name}' never applies",
+        raise invalid(
+            where,
+            f"a limit of '{name}' never applies",
             expected="limits of operators that the device has",
             got=f"device '{device.name}' without '{name}'",
         )
@@ -90,10 +78,9 @@ def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
         ("payload", _payloads(device), {TOSA_PAYLOAD.name} | {n for each in known for n in _payloads(each)}),
     ):
         for name in sorted(names & taken):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=where,
-                what=f"there is a {kind} '{name}' already",
+            raise invalid(
+                where,
+                f"there is a {kind} '{name}' already",
                 expected="names that no other device has",
                 got=f"device '{device.name}'",
             )

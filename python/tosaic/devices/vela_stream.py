@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tosaic import _core
-
-__all__ = ["VelaProgram", "VelaTensor", "pack_vela", "unpack_vela"]
+from tosaic.base.options import invalid
 
 _HEADER = struct.Struct("<16sIB11x")
 _TENSOR = struct.Struct("<9i")
@@ -86,10 +84,9 @@ def pack_vela(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
             "outputs": _tensors(arrays, "output"),
         }
     except (KeyError, IndexError, ValueError, struct.error) as error:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="Vela's arrays are not the arrays of a compiled program",
+        raise invalid(
+            _WHERE,
+            "Vela's arrays are not the arrays of a compiled program",
             expected="commands, weights, scratch, inputs and outputs",
             got=f"{type(error).__name__}: {error}",
         ) from error
@@ -164,6 +161,4 @@ def _read_tensors(side: str, data: bytes) -> tuple[VelaTensor, ...]:
 
 
 def _damaged(expected: str, got: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph, where=_WHERE, what="the stream is damaged", expected=expected, got=got
-    )
+    return invalid(_WHERE, "the stream is damaged", expected=expected, got=got)

@@ -9,8 +9,6 @@ from tosaic.devices.device import DeviceRecipe, Payload, Sizes
 from tosaic.devices.device_compilers import compile_vgf, require_tool
 from tosaic.devices.engines import VULKAN
 
-__all__ = ["RECIPES", "VGF_PAYLOAD"]
-
 _HEADER = struct.Struct("<4s4xBBBx4x8Q")
 """Magic, version (major, minor, patch), then the offset and the size of each of four sections."""
 

@@ -32,8 +32,6 @@ from tosaic.program.reference_graph import refuse_custom, refuse_models, refuse_
 if TYPE_CHECKING:
     from tosaic.program.models import GraphCall
 
-__all__ = ["VgfProgram", "VgfTensor", "model_of_graph", "require_vulkan", "run_vgf", "runs_vgf", "tool"]
-
 _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 _PACKAGES = "pip install 'tosaic[devices]'"
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from tosaic.base.options import checked
 
-__all__ = ["ConversionsOutside", "conversion", "order_operator"]
-
 _CONVERSIONS = ("_clone_dim_order", "aten.clone")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from tosaic.base.options import checked
 
-__all__ = ["decompose_for_arm"]
-
 
 class _Marker:
     """Marks calls for Arm's decompositions."""

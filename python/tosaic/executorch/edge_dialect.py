@@ -8,8 +8,6 @@ from typing import Any
 from tosaic.executorch.conversions import conversion
 from tosaic.fx.dialects import Call, Dialect
 
-__all__ = ["EdgeDialect"]
-
 
 class EdgeDialect(Dialect):
     """What ``to_edge`` makes."""

@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import checked, is_mapping
+from tosaic.base.options import checked, invalid, is_mapping, unsupported
 from tosaic.partitions.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["export_recipe"]
 
 _WHERE = "export_recipe"
 _SAMPLER = "grid_sampler_2d"
@@ -73,9 +70,7 @@ def export_recipe(recipe: Recipe) -> Any:
     from tosaic.recipes.recipe import Recipe
 
     if not isinstance(recipe, Recipe):
-        raise _core.make_error(
-            _core.InvalidGraph, where=_WHERE, what="'recipe' is no recipe", expected="a tosaic.Recipe"
-        )
+        raise invalid(_WHERE, "'recipe' is no recipe", expected="a tosaic.Recipe")
     _require_places(recipe)
     quantization = None
     if recipe.config is not None:
@@ -142,10 +137,9 @@ def _require_places(recipe: Recipe) -> None:
         if not each.target and not is_kernels(each)
     ]
     if without:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what=f"recipe '{recipe.name}' has what ExecuTorch's recipes have no place for",
+        raise unsupported(
+            _WHERE,
+            f"recipe '{recipe.name}' has what ExecuTorch's recipes have no place for",
             got=", ".join(without),
             hint="recipe.replace(...) leaves it out; tosaic.export_model does it",
         )

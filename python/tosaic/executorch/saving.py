@@ -6,14 +6,11 @@ import hashlib
 import os
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import checked, shown
+from tosaic.base.options import checked, invalid, shown
 from tosaic.base.writing import check_place
 from tosaic.executorch.delegates.runtime_ids import delegates_of, set_runtime_ids
 from tosaic.lowering.sidecar import sidecar_path, write_both
 from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
-
-__all__ = ["save_pte"]
 
 
 @checked
@@ -49,10 +46,9 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
     >>> tosaic.executorch.pte_sidecar("model.pte").method().inputs[0].qparams  # doctest: +SKIP
     """
     if not hasattr(program, "to_executorch") or not hasattr(program, "methods"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="save_pte",
-            what="'program' is no EdgeProgramManager",
+        raise invalid(
+            "save_pte",
+            "'program' is no EdgeProgramManager",
             expected="what to_edge_transform_and_lower returns",
             got=shown(program),
         )

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from tosaic import _core
-from tosaic.base.options import checked
-
-__all__ = ["sampler_shaders"]
+from tosaic.base.options import checked, invalid
 
 _PACKAGE = "executorch.backends.arm.vgf.shaders"
 _FILES = {
@@ -41,10 +38,9 @@ def sampler_shaders() -> dict[str, str]:
             for form, name in _FILES.items()
         }
     except FileNotFoundError as missing:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="sampler_shaders",
-            what="the installed ExecuTorch has no shaders for grid samplers",
+        raise invalid(
+            "sampler_shaders",
+            "the installed ExecuTorch has no shaders for grid samplers",
             expected=f"files such as grid_sampler_sampler.spirv.b64 in {_PACKAGE}",
             got=str(missing),
         ) from missing

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tosaic.exporting.checks import Runs
     from tosaic.program.program import Program
 
-__all__ = ["ENOUGH_ELEMENTS", "MOST_SAMPLES", "agrees", "units_of_outputs"]
-
 ENOUGH_ELEMENTS = 64
 """The least number of elements of an output whose distribution is judged, if there are enough samples."""
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.file_kinds import PTE
+from tosaic.base.options import invalid
 from tosaic.base.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 from tosaic.exporting.scenario import write_scenario
 from tosaic.lowering.lowered import Lowered
@@ -34,8 +35,6 @@ from tosaic.pte.save import save_pte
 
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult
-
-__all__ = ["write_folder"]
 
 
 _REPORTS = ("report.html", "report.json", "report.txt")
@@ -79,10 +78,9 @@ def _write(result: ExportResult, folder: Path) -> None:
         result.quantized.save(programs / "quantized.tosaic")
     for name, contents in result.added.items():
         if (folder / name).exists() or name in _WRITTEN_LAST:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="add_file",
-                what=f"the export has a file or folder '{name}' itself, and a stage adds another one",
+            raise invalid(
+                "add_file",
+                f"the export has a file or folder '{name}' itself, and a stage adds another one",
                 expected="another name",
             )
         make_folder((folder / name).parent)

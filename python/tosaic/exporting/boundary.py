@@ -11,7 +11,7 @@ from tosaic import _core
 from tosaic.annotation.observers import MASK_OF_INFINITY, MaskRange
 from tosaic.annotation.rules import Inputs, Outputs
 from tosaic.annotation.specs import Edge, Observed, Shared
-from tosaic.base.options import is_mapping, refusal, shown
+from tosaic.base.options import invalid, is_mapping, refusal, shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import known_names, near_names, position_of
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
 
 _Array = np.ndarray[Any, Any]
-__all__ = ["infinite_masks", "padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
 
 _WHERE = "export_model"
 _RULES = {"inputs": Inputs, "outputs": Outputs}
@@ -46,10 +45,9 @@ def port_rules(recipe: Recipe, program: Program, input_specs: Any, output_specs:
             continue
         option = f"{side[:-1]}_specs"
         if not recipe.quantizes:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what=f"'{option}' has specs, and nothing is quantized",
+            raise invalid(
+                _WHERE,
+                f"'{option}' has specs, and nothing is quantized",
                 expected="a recipe with a config, and quantize=True",
                 got=f"recipe '{recipe.name}' in floats",
             )
@@ -67,10 +65,9 @@ def _require_length(option: str, specs: Any, ports: Sequence[Port]) -> None:
     if len(specs) != len(ports):
         side = option.removesuffix("_specs")
         names = ", ".join(port.path or port.name for port in ports)
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"too {'few' if len(specs) < len(ports) else 'many'} specs in '{option}'",
+        raise invalid(
+            _WHERE,
+            f"too {'few' if len(specs) < len(ports) else 'many'} specs in '{option}'",
             expected=f"{len(ports)}, one for each {side} ({names})",
             got=str(len(specs)),
             hint="None leaves one float; a mapping such as {0: spec} names some of them",
@@ -102,10 +99,9 @@ def require_ports(recipe: Recipe, program: Program) -> None:
             named = [(port.path, port.name) for port in ports]
             for key in entries:
                 if position_of(key, named) is None:
-                    raise _core.make_error(
-                        _core.InvalidGraph,
-                        where=_WHERE,
-                        what=f"'{option}' names no {side[:-1]} of the model",
+                    raise invalid(
+                        _WHERE,
+                        f"'{option}' names no {side[:-1]} of the model",
                         expected=known_names(named),
                         got=repr(key),
                         hint=near_names(key, named),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.base.process import log_shown
 from tosaic.base.progress import with_progress
 from tosaic.base.writing import require_new_folder
@@ -26,8 +26,6 @@ from tosaic.program.program import Program
 from tosaic.recipes.builtin import named
 from tosaic.recipes.combining import merged
 from tosaic.recipes.recipe import Recipe, combine
-
-__all__ = ["export_model"]
 
 _WHERE = "export_model"
 
@@ -216,20 +214,18 @@ def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claima
     if rgba is not None:
         made = made.replace(rgba=rgba)
     if not made.claimants:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"recipe '{made.name}' has no claimants",
+        raise invalid(
+            _WHERE,
+            f"recipe '{made.name}' has no claimants",
             expected="claimants, such as claimants=['TOSA-1.0+FP']",
         )
     takers = made.takers
     if not made.quantizes and not any(map(_takes_floats, takers)):
         known = (Claimant.named(name) for name in claimant_names())
         example = next(each.name for each in known if each.target and _takes_floats(each))
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="nothing is quantized, and no claimant takes floats",
+        raise invalid(
+            _WHERE,
+            "nothing is quantized, and no claimant takes floats",
             expected=f"a claimant with floats, such as claimants=['TOSA-1.0+FP'] or {example!r}",
             got=", ".join(each.name for each in takers),
         )
@@ -247,10 +243,9 @@ def _require_quantized(recipe: Recipe, io: Any) -> None:
         for entry in (entries.values() if isinstance(entries, Mapping) else [entries])
     ]
     if not recipe.quantizes and any(entry != "float32" for entry in asked):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="'io' asks for integers, and nothing is quantized",
+        raise invalid(
+            _WHERE,
+            "'io' asks for integers, and nothing is quantized",
             expected="no 'io', or a recipe that quantizes and quantize=True",
             got=shown(io),
         )
@@ -299,19 +294,13 @@ def _source(model: Any, inputs: Any, recipe: Recipe, trust: bool) -> tuple[Any, 
         expected = "a torch.nn.Module, a torch.export.ExportedProgram, a tosaic.Program or a .pt2 file"
         raise refusal(_WHERE, "model", expected, model)
     if inputs is None:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="there are no example inputs",
-            expected="inputs=(x,), which torch.export needs",
-        )
+        raise invalid(_WHERE, "there are no example inputs", expected="inputs=(x,), which torch.export needs")
     from tosaic.fx.modules import example_inputs, is_training
 
     if is_training(model) and not any(stage.at in ("model", "quantize") for stage in recipe.stages):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="the model is in training mode",
+        raise invalid(
+            _WHERE,
+            "the model is in training mode",
             expected="a module in evaluation mode",
             hint="Call model.eval() before",
         )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.dtypes import is_float
+from tosaic.base.options import invalid
 from tosaic.program.comparison import Comparison
 from tosaic.program.sample_forms import arrays_for, logical_arrays
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
     from tosaic.program.samples import Sample
-
-__all__ = ["Runs", "StageCheck", "check", "group_checks", "lowered_runs", "program_runs", "raw_runs"]
 
 _Array = np.ndarray[Any, Any]
 Runs = Sequence[Sequence[_Array]]
@@ -70,10 +68,9 @@ class StageCheck:
             to compare.
         """
         if self.by_node is None:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="compare",
-                what=f"check '{self.name}' has no comparison by node",
+            raise invalid(
+                "compare",
+                f"check '{self.name}' has no comparison by node",
                 expected="a check of two programs: import, quantize, lower or accuracy",
             )
         return self.by_node()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.base.visible import one_line
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from tosaic.program.program import Program
     from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["ExportContext"]
 
 LOG = logging.getLogger("tosaic.exporting")
 
@@ -109,9 +106,7 @@ class ExportContext:
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise refusal("add_file", "name", "the path of a file in the folder", name)
         if str(path) in self._files:
-            raise _core.make_error(
-                _core.InvalidGraph, where="add_file", what=f"there is a file '{one_line(str(path))}' already"
-            )
+            raise invalid("add_file", f"there is a file '{one_line(str(path))}' already")
         self._files[str(path)] = contents.encode() if isinstance(contents, str) else bytes(contents)
 
     def note(self, text: str) -> None:

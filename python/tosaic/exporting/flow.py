@@ -25,7 +25,7 @@ from tosaic.annotation.resolution import NarrowOperand
 from tosaic.api.calls import compare, lower
 from tosaic.base.dtypes import is_float
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.calibration.collapsed_operands import collapsed_operands, tosa_graphs
 from tosaic.calibration.narrow import narrow_by_runs
 from tosaic.calibration.saturated_biases import saturated_biases
@@ -61,8 +61,6 @@ from tosaic.quantizing.quantized_program import QuantizedProgram
 from tosaic.recipes.changes import changed_pipelines
 from tosaic.recipes.recipe import Recipe
 from tosaic.recipes.stage import Stage
-
-__all__ = ["Flow", "FlowOptions", "STEPS"]
 
 STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
@@ -428,10 +426,9 @@ class Flow:
         context = self.context
         if self._given is None:
             if context.inputs is None:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="export_model",
-                    what="there is no sample, and the program has no example inputs",
+                raise invalid(
+                    "export_model",
+                    "there is no sample, and the program has no example inputs",
                     expected="samples=[...]",
                 )
             yield Sample(*context.inputs)  # converted already
@@ -458,10 +455,9 @@ class Flow:
         except (_core.Error, ImportError, MemoryError):
             raise
         except Exception as error:  # a stage is the user's function
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="export_model",
-                what=f"stage '{stage.name}' at '{stage.at}' raised an error",
+            raise invalid(
+                "export_model",
+                f"stage '{stage.name}' at '{stage.at}' raised an error",
                 got=f"{type(error).__name__}: {error}",
             ) from error
         self.seconds[f"{stage.at}: {stage.name}"] = time.perf_counter() - start
@@ -471,10 +467,9 @@ class Flow:
     def _refuse_stages(self, place: str, reason: str) -> None:
         stages: Sequence[Stage] = self.context.recipe.at(place)
         if stages:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="export_model",
-                what=f"stage '{stages[0].name}' is at '{place}', and {reason}",
+            raise invalid(
+                "export_model",
+                f"stage '{stages[0].name}' is at '{place}', and {reason}",
                 expected="a torch.nn.Module",
             )
 
@@ -505,10 +500,9 @@ def _require_kind(stage: Stage, made: Any) -> None:
         "lowered": (isinstance(made, SplitLowered), "a SplitLowered"),
     }[stage.at]
     if not is_right:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="export_model",
-            what=f"stage '{stage.name}' at '{stage.at}' returned something else",
+        raise invalid(
+            "export_model",
+            f"stage '{stage.name}' at '{stage.at}' returned something else",
             expected=f"{expected}, or None for no change",
             got=shown(made),
         )

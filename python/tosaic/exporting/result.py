@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.dtypes import is_float
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.reportable import Reportable
 from tosaic.ports.io_quant import IoQuant, PortQuant
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.program import Program
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["CheckError", "ExportResult"]
 
 
 class CheckError(_core.Error, ValueError):
@@ -108,10 +106,9 @@ class ExportResult(Reportable):
         """
         names = [each.name for each in self.checks]
         if name not in names:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="check",
-                what=f"there is no check '{name}'",
+            raise invalid(
+                "check",
+                f"there is no check '{name}'",
                 expected=", ".join(names),
                 hint=_core.did_you_mean(name, names),
             )

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.arrays import in_memory_order, narrow_dtype
 from tosaic.base.dtypes import ML_DTYPES, is_float, type_text
 from tosaic.base.json_fields import Fields, read_json
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.base.reading import read_bytes
 from tosaic.base.visible import one_line
 from tosaic.base.writing import make_folder, whole_file, write_text
@@ -35,8 +34,6 @@ from tosaic.program.samples import load_arrays, read_samples
 
 if TYPE_CHECKING:
     from tosaic.exporting.result import ExportResult
-
-__all__ = ["Scenario", "ScenarioPort", "load_scenario", "write_scenario"]
 
 _FORMAT, _VERSION = "tosaic scenario", 1
 _FILE = "scenario.json"
@@ -324,10 +321,9 @@ def _array(folder: Path, entry: Fields) -> _Array:
         raise entry.error("file", "the name of a file in the folder", name)
     data = read_bytes(_WHERE, folder / name)
     if hashlib.sha256(data).hexdigest() != entry.text("sha256"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"'{name}' is not the array that was written",
+        raise invalid(
+            _WHERE,
+            f"'{name}' is not the array that was written",
             expected=f"the digest {entry.text('sha256')[:12]}...",
         )
     array = load_arrays(folder / name)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -39,8 +40,6 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-
-__all__ = ["with_attention_parts", "with_attention_parts_in"]
 
 _ATEN = torch.ops.aten
 _HIDDEN = -8192.0  # hides all scores that a softmax of them could tell apart
@@ -71,9 +70,7 @@ def with_attention_parts_in(model: GraphModule) -> None:
     def constant_of(node: Node) -> torch.Tensor | None:
         if node.op != "get_attr":
             return None
-        found: Any = model
-        for name in str(node.target).split("."):
-            found = getattr(found, name)
+        found = attrgetter(str(node.target))(model)
         return found if isinstance(found, torch.Tensor) else None
 
     def add_constant(at: Node, tensor: torch.Tensor) -> Node:

@@ -10,8 +10,6 @@ import torch
 
 from tosaic.base.verbs import Verb
 
-__all__ = ["Aten", "Call", "Dialect", "dialect_of", "edge_dialect"]
-
 Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator, its arguments after the tensor, and its keyword arguments."""
 

@@ -11,8 +11,6 @@ from torch import nn
 
 from tosaic.base.process import setting_changed
 
-__all__ = ["TrainedDigits", "train_digits"]
-
 _SEED = 0
 _TEST_SHARE = 5  # every fifth image is a test image
 

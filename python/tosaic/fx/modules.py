@@ -10,31 +10,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tosaic import _core
 from tosaic.base.arrays import as_array
+from tosaic.base.options import invalid, unsupported
 from tosaic.base.visible import one_line
 from tosaic.fx.running.eager import first_line
 from tosaic.fx.training_calls import calls_in_training
 
-__all__ = [
-    "eager_arrays",
-    "evaluated",
-    "example_inputs",
-    "export_module",
-    "half_copy",
-    "half_inputs",
-    "is_module",
-    "is_training",
-    "refuse_training",
-    "trained_program",
-]
-
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def is_module(model: Any) -> bool:
-    """True for a ``torch.nn.Module``."""
-    return isinstance(model, torch.nn.Module)
 
 
 def is_training(model: Any) -> bool:
@@ -58,10 +40,9 @@ def refuse_training(program: torch.export.ExportedProgram) -> None:
     """
     calls = calls_in_training(program.graph)
     if calls:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="export_model",
-            what="the model is in training mode",
+        raise invalid(
+            "export_model",
+            "the model is in training mode",
             expected="a module in evaluation mode",
             got=f"{', '.join(map(repr, calls[:3]))} in training mode",
             hint="Call model.eval() before",
@@ -86,10 +67,9 @@ def _is_exported(model: Any) -> bool:
 def _refuse_exported(model: Any) -> None:
     """Refuses a module of torch.export, which cannot be put into training mode."""
     if _is_exported(model):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="qat",
-            what="the model is a module of torch.export, which has one mode",
+        raise invalid(
+            "qat",
+            "the model is a module of torch.export, which has one mode",
             expected="the torch.nn.Module that was exported",
             hint="Pass the module itself, in place of torch.export.export(module, ..).module()",
         )
@@ -100,10 +80,9 @@ def _refuse_averages(model: Any) -> None:
     for name, each in model.named_modules():
         is_norm = isinstance(each, torch.nn.modules.batchnorm._NormBase) and each.track_running_stats
         if is_norm and each.momentum is None:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="qat",
-                what=f"the statistics of '{name}' are averages of all batches (momentum=None), which "
+            raise unsupported(
+                "qat",
+                f"the statistics of '{name}' are averages of all batches (momentum=None), which "
                 "torch.export cannot trace in training mode",
                 hint=f"Set the momentum of '{name}' to a number, such as 0.1, before you train further",
             )
@@ -139,10 +118,9 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
         raise
     except Exception as error:  # torch.export and the module itself may raise anything
         _require_callable_with(model, inputs)
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="export",
-            what="torch.export does not export the model",
+        raise unsupported(
+            "export",
+            "torch.export does not export the model",
             got=f"{type(error).__name__}: {first_line(str(error))}",
             hint=f"Try strict={not strict}; torch's own message is the cause of this error",
         ) from error
@@ -162,10 +140,9 @@ def _require_callable_with(model: Any, inputs: Inputs) -> None:
     except MemoryError:
         raise
     except Exception as error:  # the module is the caller's
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="export",
-            what="the model cannot be called with the example inputs",
+        raise invalid(
+            "export",
+            "the model cannot be called with the example inputs",
             expected="inputs with which model(...) returns a result",
             got=f"{type(error).__name__}: {first_line(str(error))}",
         ) from error
@@ -245,10 +222,9 @@ def trained_program(
     prepared = prepare_qat_pt2e(module, quantizer)
     train(prepared)
     if not _has_run(prepared):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="quantize",
-            what="the training did not run the module, so that no tensor has a range",
+        raise invalid(
+            "quantize",
+            "the training did not run the module, so that no tensor has a range",
             expected="a function that runs the module that it is given, in place",
             got=one_line(getattr(train, "__qualname__", type(train).__name__)),
             hint="Call the module itself, not a copy, with samples, even if no weight is to change",

@@ -26,15 +26,6 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-__all__ = [
-    "Products",
-    "arguments_in",
-    "calls_in_training",
-    "depends_on_mode",
-    "is_in_training",
-    "with_arguments",
-]
-
 _ATEN = torch.ops.aten
 _SWITCHES = ("train", "training", "use_input_stats")
 _PROBABILITY = "dropout_p"

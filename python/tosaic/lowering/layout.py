@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tosaic.base.dim_order import channels_last, is_same_order
-from tosaic.base.options import checked, is_one_of, shown
+from tosaic.base.options import checked, invalid, is_one_of, shown
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 
@@ -87,12 +87,10 @@ class OwnCost:
         return {"_cost": None, "_answers": self._answers, "name": self.name}
 
     def _left_behind(self, candidate: Candidate) -> Exception:
-        from tosaic import _core
 
-        return _core.make_error(
-            _core.InvalidGraph,
-            where="layout",
-            what=f"{self.name} stayed behind when its plan was pickled, and was never asked about this value",
+        return invalid(
+            "layout",
+            f"{self.name} stayed behind when its plan was pickled, and was never asked about this value",
             got=f"'{candidate.value}'",
             node=candidate.value,
         )
@@ -103,12 +101,9 @@ class OwnCost:
         except TypeError:
             cost = -1
         if not 0 <= cost < 2**63:
-            from tosaic import _core
-
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="layout",
-                what=f"{self.name} gives no cost of transposing '{candidate.value}'",
+            raise invalid(
+                "layout",
+                f"{self.name} gives no cost of transposing '{candidate.value}'",
                 expected="an integer from 0 to 2**63 - 1",
                 got=repr(answer),
                 node=candidate.value,
@@ -129,12 +124,9 @@ def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
     if callable(objective):
         return OwnCost(objective)
     if not is_one_of(objective, ("bytes", "count")):
-        from tosaic import _core
-
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="layout",
-            what="unknown objective",
+        raise invalid(
+            "layout",
+            "unknown objective",
             expected="'bytes', 'count' or a function that gives the cost of a transpose",
             got=shown(objective),
         )
@@ -259,10 +251,9 @@ def layout_of(
     from tosaic import _core
 
     if graph.stage == "tosa":
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="layout",
-            what="a graph of TOSA operators has no layout plan: its transposes are operators",
+        raise invalid(
+            "layout",
+            "a graph of TOSA operators has no layout plan: its transposes are operators",
             expected="a graph of canonical operators",
             got="a graph at stage tosa",
         )

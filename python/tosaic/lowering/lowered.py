@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.lowering import LoweringProfile
 
 
-__all__ = ["Lowered", "OtherSeconds", "PassTiming"]
-
-
 @dataclass(frozen=True)
 class PassTiming:
     """How long one pass of a lowering took.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tosaic.lowering.lowered import Lowered
     from tosaic.program.program import Program
 
-__all__ = ["import_of", "profile_of_lowered", "steps_of"]
-
 
 def profile_of_lowered(lowered: Lowered) -> LoweringProfile:
     """Makes the profile of a program that was lowered as a whole."""

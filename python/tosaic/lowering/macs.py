@@ -10,8 +10,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.lowering.pipeline import Pipeline
 
-__all__ = ["macs_by_call", "macs_by_node"]
-
 
 def macs_by_call(graph: _core.Graph) -> Counter[str]:
     """Returns the multiply-accumulates of a run, by the name of torch's call or, without one, of the node.

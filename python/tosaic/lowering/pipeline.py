@@ -12,8 +12,6 @@ from tosaic.base.exception_notes import add_note
 from tosaic.base.options import checked, refusal
 from tosaic.base.reportable import Reportable
 
-__all__ = ["Pass", "Pipeline", "Step"]
-
 RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
 STAGES = ("exported", "quantized", "integer", "tosa")
 PassFunction = Callable[[_core.Graph], "_core.Graph | None"]

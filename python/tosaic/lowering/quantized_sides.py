@@ -7,8 +7,6 @@ from tosaic.lowering.lowered import Lowered
 from tosaic.program.overrides import all_nodes
 from tosaic.program.program import Program
 
-__all__ = ["canonical_graph", "is_quantized", "quantizers_of_one"]
-
 _QUANTIZATION = frozenset({"quantize", "dequantize"})
 
 

@@ -10,10 +10,8 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.arrays import as_array, dtype_name
 from tosaic.base.dtypes import NUMPY, TORCH
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.base.quantization import QParams
-
-__all__ = ["Rewriter"]
 
 # Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
 _CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
@@ -193,10 +191,9 @@ def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarra
         )
         found = found.astype(np.int32) if found.dtype == np.int64 and stage == "tosa" else found
     if found.dtype == np.float64:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="rewriter",
-            what=f"constant '{name}' has a dtype that TOSA lacks",
+        raise invalid(
+            "rewriter",
+            f"constant '{name}' has a dtype that TOSA lacks",
             expected="an array of another dtype, such as f32",
             got="an array of f64",
             hint="Write rewriter.constant(node, array, dtype='f32')",

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal
 from tosaic.lowering.pipeline import Pass
 from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
-
-__all__ = ["FORMS", "custom_samplers", "rgba", "rgba_pass"]
 
 FORMS = ("image", "image_align_corners", "image_int8", "image_int8_align_corners")
 """The forms of a sampler for which `custom_samplers` takes a shader."""
@@ -148,10 +146,9 @@ def _boundary(graph: _core.Graph, inputs: _Ports, outputs: _Ports) -> dict[str, 
         for key in wanted:
             position = position_of(key, named)
             if position is None:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="rgba",
-                    what=f"'{side}' names no {side[:-1]} of the program",
+                raise invalid(
+                    "rgba",
+                    f"'{side}' names no {side[:-1]} of the program",
                     expected=known_names(named),
                     got=repr(key),
                     hint=near_names(key, named),

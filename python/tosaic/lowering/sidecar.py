@@ -38,7 +38,7 @@ from tosaic import _core
 from tosaic.base.dtypes import BITS, WITH_INTEGER_FORM, is_float
 from tosaic.base.json_fields import Fields, qparams_from_json, qparams_to_json, read_json
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import file_name
+from tosaic.base.options import file_name, invalid
 from tosaic.base.reading import MissingFileError, read_bytes
 from tosaic.base.writing import append_pieces, whole_file, written
 from tosaic.ports.ports import first_inputs
@@ -53,19 +53,6 @@ if TYPE_CHECKING:
     from tosaic.base.diagnostics import Diagnostic
     from tosaic.base.quantization import QParams
     from tosaic.lowering.lowered import Lowered
-
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "apply_sidecar",
-    "read_sidecar",
-    "save_with_sidecar",
-    "save_without_sidecar",
-    "sidecar_path",
-    "sidecar_text",
-    "sidecar_of_file",
-    "write_both",
-]
 
 FORMAT = "tosaic sidecar"
 VERSION = 1
@@ -93,10 +80,9 @@ def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], pieces: It
     initials = [port.initial for port in lowered.graph.inputs if port.initial is not None]
     size = sum(_bytes_of_state(each.dtype, each.shape) for each in initials)
     if size > _MOST_BYTES:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="save",
-            what=f"the states of '{lowered.graph.name}' are too large for a sidecar",
+        raise invalid(
+            "save",
+            f"the states of '{lowered.graph.name}' are too large for a sidecar",
             expected=f"at most {_MOST_BYTES} bytes in all",
             got=f"{size} bytes",
             hint="Save it without a sidecar: then states are inputs of the file, or with a target with "
@@ -262,10 +248,9 @@ def sidecar_of_file(where: str, path: Path, data: bytes, text: bytes, kind: str)
     file = fields.at("file")
     found = hashlib.sha256(data).hexdigest()
     if (file.count("bytes"), file.text("sha256")) != (len(data), found):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"'{file_name(beside)}' is the sidecar of another file than '{file_name(path)}'",
+        raise invalid(
+            where,
+            f"'{file_name(beside)}' is the sidecar of another file than '{file_name(path)}'",
             expected=f"a file of {file.count('bytes')} bytes with SHA-256 {file.text('sha256')[:16]}...",
             got=f"{len(data)} bytes with SHA-256 {found[:16]}...",
             hint="Save the lowered program again, or read the file with sidecar=False",
@@ -346,7 +331,8 @@ def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
     is_number = source is not None and is_float(source)
     if is_number and (source not in WITH_INTEGER_FORM or known is None):
         raise entry.error("source", "f32, f16 or bf16 with qparams, or an integer", source)
-    if source is not None and not is_number and not _is_integer(source, value.dtype):
+    are_integers = source is None or (source[0] in "iu" and value.dtype[0] in "iu")
+    if not is_number and not are_integers:
         raise entry.error("source", f"an integer dtype that becomes {value.dtype}", source)
     return {
         "path": entry.text("path"),
@@ -356,10 +342,6 @@ def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
         "physical": entry.flag("physical"),
         "qparams": known,
     }
-
-
-def _is_integer(source: str, dtype: str) -> bool:
-    return all(name.startswith(("i", "u")) for name in (source, dtype))
 
 
 def _initial_bytes(entry: Fields) -> int:

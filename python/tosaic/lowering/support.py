@@ -22,21 +22,6 @@ from tosaic import _core
 from tosaic.base.dtypes import BITS
 from tosaic.base.target import Target
 
-__all__ = [
-    "COLUMNS",
-    "DTYPES",
-    "SAMPLES",
-    "Cell",
-    "Mode",
-    "Sample",
-    "canonical_cells",
-    "cells_of",
-    "one_op_graph",
-    "sample_of",
-    "support_of",
-    "tosa_modes",
-]
-
 DTYPES = ("bool", "i8", "u8", "i16", "i32", "i64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
 _EXTENSIONS = {"bf16": ("bf16",), "f8e4m3": ("fp8e4m3",), "f8e5m2": ("fp8e5m2",)}
 _ORIGIN = ("", "", "", "", 0)

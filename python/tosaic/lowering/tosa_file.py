@@ -12,8 +12,6 @@ from tosaic.program.program import Program
 if TYPE_CHECKING:
     import os
 
-__all__ = ["load_tosa"]
-
 
 @checked
 def load_tosa(path: str | os.PathLike[str], *, sidecar: bool = True) -> Program:

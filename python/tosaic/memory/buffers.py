@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tosaic.base.dtypes import type_text
 
-__all__ = ["CALLER", "CONSTANTS", "MemoryArena", "MemoryBuffer", "alignment_of"]
-
 CALLER = "caller"
 CONSTANTS = "constants"
 

@@ -15,8 +15,6 @@ from typing import TypeAlias
 
 from tosaic.memory.schedule import Schedule, Step
 
-__all__ = ["Place", "fault_of"]
-
 _SCRATCH = -1
 _OWNED = ("input", "state")
 

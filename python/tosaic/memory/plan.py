@@ -8,8 +8,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.base.writing import write_text
@@ -18,8 +17,6 @@ from tosaic.memory.read_plan import plan_from_csv, plan_from_json
 
 if TYPE_CHECKING:
     import os
-
-__all__ = ["MemoryComparison", "MemoryPlan"]
 
 
 def _cell(text: str) -> str:
@@ -87,9 +84,7 @@ class MemoryPlan(Reportable):
         for each in self.buffers:
             if each.name == name:
                 return each
-        raise _core.make_error(
-            _core.InvalidGraph, where="memory", what="the plan has no such buffer", got=repr(name)
-        )
+        raise invalid("memory", "the plan has no such buffer", got=repr(name))
 
     def compare(self, other: MemoryPlan) -> MemoryComparison:
         """Returns this plan next to another one of the same program, such as the plan of a ``.pte`` file."""

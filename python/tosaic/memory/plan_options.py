@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from tosaic.base.options import is_mapping, refusal
 from tosaic.memory.buffers import CALLER, CONSTANTS
 
-__all__ = ["KINDS", "PlanOptions", "options_of"]
-
 KINDS = ("input", "output", "state", "activation", "scratch")
 """The kinds of buffers that an entry of ``arenas`` may name."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from tosaic import _core
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.memory.buffers import CALLER, CONSTANTS, MemoryArena, MemoryBuffer
 from tosaic.memory.check import Place, fault_of
 from tosaic.memory.plan import MemoryPlan
@@ -14,8 +14,6 @@ from tosaic.memory.plan_options import KINDS, PlanOptions
 from tosaic.memory.schedule import HOST, Schedule, Step
 from tosaic.memory.sharing import Shared, share
 from tosaic.memory.spread import Movable, peak_of, spread
-
-__all__ = ["EFFORT", "plan_of", "plan_schedule"]
 
 EFFORT = 400_000_000
 """For one arena, in units of about a nanosecond. Only hard cases take it: a search ends at the bound."""
@@ -170,10 +168,9 @@ class _Planner:
         steps = self._schedule.steps
         step = steps[at].name if at < len(steps) else "the end"
         largest = ", ".join(f"'{each.name}' ({each.nbytes:,})" for each in held[:5])
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="plan_memory",
-            what=f"memory '{name}' is too small at step {at}, '{step}'",
+        raise invalid(
+            "plan_memory",
+            f"memory '{name}' is too small at step {at}, '{step}'",
             expected=f"{nbytes:,} bytes, of which {largest} are the largest",
             got=f"{size:,} bytes",
             node=step,

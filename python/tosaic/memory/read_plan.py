@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.json_text import parsed_json
+from tosaic.base.options import invalid
 from tosaic.base.reading import ReadError, read_bytes
 from tosaic.memory.buffers import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, alignment_of
 from tosaic.memory.plan_options import KINDS
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import os
 
     from tosaic.memory.plan import MemoryPlan
-
-__all__ = ["plan_from_csv", "plan_from_json"]
 
 _INTEGERS = ("nbytes", "first", "last", "offset")
 _COLUMNS = tuple(each.name for each in fields(MemoryBuffer))
@@ -224,10 +223,4 @@ def _count(path: str | os.PathLike[str], what: str, value: Any) -> int:
 
 
 def _refusal(path: str | os.PathLike[str], what: str, expected: object, got: object) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="memory plan",
-        what=f"{Path(path).name}: {what}",
-        expected=str(expected),
-        got=str(got),
-    )
+    return invalid("memory plan", f"{Path(path).name}: {what}", expected=str(expected), got=str(got))

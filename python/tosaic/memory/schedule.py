@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-__all__ = ["HOST", "Internal", "Schedule", "Step", "Value"]
-
 HOST = "host"
 
 

@@ -24,8 +24,6 @@ import numpy as np
 
 from tosaic.memory.schedule import Schedule, Step
 
-__all__ = ["Shared", "lifetimes", "share"]
-
 
 @dataclass(frozen=True)
 class Shared:

@@ -17,8 +17,6 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["Fields", "Movable", "peak_of", "spread"]
-
 Fields: TypeAlias = tuple[int, int, int, int, str, int, int]
 """A buffer as the planner of one arena takes it."""
 

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from tosaic.torch_operators.program_reader import ImportedProgram
 
 
-__all__ = [
-    "READERS",
-    "OpenOptions",
-    "Reader",
-    "foreign_targets",
-    "from_exported",
-    "load_exported",
-    "open_program",
-    "program_of",
-    "require_use",
-]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -8,14 +8,12 @@ from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.base.exception_notes import add_note
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.base.problems import Problem
 from tosaic.base.target import Target
 from tosaic.devices.engines import EXAMPLES
 from tosaic.devices.registry import claimant_names, core_claimant
 from tosaic.partitions.plan import nodes_named, place_of
-
-__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
 
 _KINDS = ("op", "name", "module", "where")
 _CONVERSIONS = ("quantize", "dequantize")
@@ -462,10 +460,9 @@ def _matched(verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -
     """Returns what a rule matches by, and the names or the function to match."""
     given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
     if len(given) != 1:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=verb,
-            what="a rule matches by one thing",
+        raise invalid(
+            verb,
+            "a rule matches by one thing",
             expected="one of op, name, module and where",
             got=", ".join(kind for kind, _ in given) or "none of them",
         )
@@ -516,10 +513,9 @@ class _Others:
             if any(self._matches(value, node) for node in nodes):
                 continue
             known = {name for node in nodes for name in self._names(node)}
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="claimant",
-                what=f"rule {self.text} matches no node",
+            raise invalid(
+                "claimant",
+                f"rule {self.text} matches no node",
                 expected=f"a rule that matches a node of graph '{graph.name}'",
                 got=_name_of(value) if self.kind == "where" else repr(value),
                 hint="" if self.kind == "where" else _core.did_you_mean(value, sorted(known)),
@@ -575,10 +571,9 @@ def _index_of(name: Any, graph: _core.Graph) -> int:
         return found[0].id
     near = [each.name for each in graph.nodes]
     hint = f"The nodes of this call are {', '.join(each.name for each in found)}" if found else ""
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="supports",
-        what="several nodes come from this call" if found else "the program has no such node",
+    raise invalid(
+        "supports",
+        "several nodes come from this call" if found else "the program has no such node",
         expected="the name of a node",
         got=shown(name),
         hint=hint or (_core.did_you_mean(name, near) if isinstance(name, str) else ""),

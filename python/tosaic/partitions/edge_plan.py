@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan
 from tosaic.ports.port_names import near_names
-
-__all__ = ["EdgeGroup", "EdgePlan"]
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,9 @@ class EdgePlan:
         """
         found = self.places.get(node) if isinstance(node, str) else None
         if found is None:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="why",
-                what="the program has no such call",
+            raise invalid(
+                "why",
+                "the program has no such call",
                 expected="the name of a call of the exported program",
                 got=shown(node),
                 hint=near_names(node, [(name, name) for name in self.places]),

@@ -17,15 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.program.model_keys import NodeIndex, Nodes
 from tosaic.program.overrides import all_nodes
 
 if TYPE_CHECKING:
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
-
-__all__ = ["ModelledNodes", "reaching_inside"]
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,9 @@ def reaching_inside(
     for key, name in whole.items():
         inside = [node for node, group in names.items() if group == groups[name].index]
         if inside:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="models",
-                what="a key selects a group, and another key a node inside of it",
+            raise invalid(
+                "models",
+                "a key selects a group, and another key a node inside of it",
                 expected="models of groups, or of their nodes",
                 got=f"{shown(key)}, and a key of '{inside[0]}'",
                 node=inside[0],

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.reportable import Reportable
 from tosaic.partitions.plan import PartitionPlan
 from tosaic.ports.port_names import near_names
-
-__all__ = ["KernelNode", "KernelProgram"]
 
 
 @dataclass(frozen=True)
@@ -102,10 +99,9 @@ class KernelProgram(Reportable):
             if name == each.node or name in each.calls:
                 return each
         names = [(each.node, each.node) for each in self.nodes]
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="cortex_m_program",
-            what="the plan has no such node",
+        raise invalid(
+            "cortex_m_program",
+            "the plan has no such node",
             expected="the name of a node of the plan, or of a call of the quantized program",
             got=shown(name),
             hint=near_names(name, names),

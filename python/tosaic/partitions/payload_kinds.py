@@ -13,24 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tosaic import _core
-from tosaic.base.options import refusal
+from tosaic.base.options import refusal, unsupported
 from tosaic.devices.device import Payload
 from tosaic.devices.registry import device_of, payload_of, payloads
 from tosaic.partitions.claimant import Claimant
-
-__all__ = [
-    "SPEC_FLAGS",
-    "SPEC_FORMAT",
-    "SPEC_OWN",
-    "SPEC_TARGET",
-    "compiled",
-    "flags_of",
-    "is_kernels",
-    "kind_of",
-    "require_tool",
-    "spec_entries",
-]
 
 SPEC_OWN, SPEC_TARGET, SPEC_FLAGS, SPEC_FORMAT = "tosaic", "tosa_spec", "compile_flags", "output_format"
 _DEVICE = "target"
@@ -82,10 +68,9 @@ def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
     try:
         return payload.compile(data, flags)
     except OSError as error:  # not of the file that is being written
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="compile",
-            what=f"the tool of {payload.shown} payloads cannot be run",
+        raise unsupported(
+            "compile",
+            f"the tool of {payload.shown} payloads cannot be run",
             expected="an installed tool",
             got=str(error),
         ) from error

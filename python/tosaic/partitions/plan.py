@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.base.dtypes import bytes_of
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.problems import Problem
 from tosaic.base.reportable import Reportable
 from tosaic.ports.port_names import near_names
 
 if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
-
-__all__ = ["HOST", "Border", "Group", "NodePlace", "PartitionPlan", "QuantizationPlace", "Refusal"]
 
 HOST = "host"
 
@@ -395,10 +393,9 @@ class PartitionPlan(Reportable):
             nodes = self.graph.nodes
             if node.id < len(nodes) and nodes[node.id].name == node.name:
                 return self, nodes[node.id]
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="partition",
-            what="the plan has no such node",
+        raise invalid(
+            "partition",
+            "the plan has no such node",
             expected="the name of a node of `PartitionPlan.graph`, or the name of a call of torch",
             got=shown(node),
             hint=near_names(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.base.problems import Problem
 from tosaic.devices.engines import EXAMPLES
 from tosaic.devices.registry import core_claimant
@@ -25,8 +25,6 @@ from tosaic.lowering.macs import macs_by_node
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
-
-__all__ = ["Proposal", "propose", "require_claimants", "require_pipelines"]
 
 _log = logging.getLogger("tosaic.partition")
 _NO_WORK = frozenset(
@@ -57,10 +55,9 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
     """
     given = None if isinstance(claimants, str) or not np.iterable(claimants) else list(claimants)
     if not given:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="unknown value of 'claimants'",
+        raise invalid(
+            where,
+            "unknown value of 'claimants'",
             expected=f"a list of names and of tosaic.Claimant, such as {list(EXAMPLES)}",
             got=shown(claimants),
         )
@@ -68,10 +65,9 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=where,
-                what=f"claimant '{name}' is listed {names.count(name)} times",
+            raise invalid(
+                where,
+                f"claimant '{name}' is listed {names.count(name)} times",
                 expected="claimants with different names",
                 got=", ".join(names),
                 hint="The first claimant takes all nodes that it can, so the second one would get none",

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tosaic.partitions.plan import Group
     from tosaic.ports.ports import Port
 
-__all__ = ["load_split", "save_folder"]
-
 _FORMAT, _VERSION = "tosaic partitions", 1
 _LISTING, _HOST = "partitions.json", "host.tosaic"
 _FILES = re.compile(r"partitions\.json|host\.tosaic|group[0-9]+\.(tosa|tosa\.json|tosaic)")

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.lowering import LoweringProfile
     from tosaic.program.comparison import Comparison
 
-__all__ = ["SplitLowered", "lower_split"]
-
 
 class _Recorder:
     """A function that remembers copies of its arguments."""
@@ -166,9 +164,16 @@ class SplitLowered(Preparable):
     @property
     def profile(self) -> LoweringProfile:
         """Where the time of the lowering went: import, partition, and each pass of each group."""
-        from tosaic.partitions.split_profile import profile_of_split
+        from tosaic.lowering.lowered_profile import import_of, steps_of
+        from tosaic.profiling.lowering import LoweringProfile, LoweringStep
 
-        return profile_of_split(self)
+        inside: list[LoweringStep] = []
+        for group, part in zip(self.partitions.groups, self.parts, strict=True):
+            if isinstance(part, Lowered):
+                inside += steps_of(part, group.name)
+        outside = max(self.seconds - sum(step.seconds for step in inside), 0.0)
+        steps = [*import_of(self.source), LoweringStep("partition", seconds=outside), *inside]
+        return LoweringProfile(self.graph.name, ", ".join(self.claimants), tuple(steps))
 
     def _schedule(self, alignment: int) -> Schedule:
         """Returns the nodes of the host, with the calls of groups between them."""

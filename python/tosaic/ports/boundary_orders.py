@@ -7,10 +7,8 @@ from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.base.dim_order import channels_last, is_of_format
-from tosaic.base.options import is_mapping, shown, whole_number
+from tosaic.base.options import invalid, is_mapping, shown, whole_number
 from tosaic.ports.port_names import known_names, near_names, position_of
-
-__all__ = ["FORMS", "Form", "boundary_orders", "index_of", "require_sides"]
 
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
 Form: TypeAlias = str | Sequence[int]
@@ -205,6 +203,4 @@ def _unknown(form: Any, who: str) -> Exception:
 
 
 def _refusal(what: str, expected: str, got: str, hint: str = "") -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph, where="lower", what=what, expected=expected, got=got, hint=hint
-    )
+    return invalid("lower", what, expected=expected, got=got, hint=hint)

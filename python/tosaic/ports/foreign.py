@@ -15,18 +15,8 @@ from tosaic.base.dim_order import channels_last
 from tosaic.base.dtypes import type_text
 from tosaic.base.exception_notes import add_note
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown, unsupported
 from tosaic.base.quantization import QParams
-
-__all__ = [
-    "ForeignOp",
-    "QuantizedArray",
-    "TensorSpec",
-    "attributes_of_call",
-    "functions_of",
-    "operators_by_target",
-    "require_own_names",
-]
 
 LAYOUTS = ("row_major", "any", "channels_last")
 _Array = np.ndarray[Any, Any]
@@ -246,10 +236,9 @@ class Kernel:
         if is_call:
             return dict(call)
         name = f"{self.operator.domain}.{self.operator.name}"
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="run",
-            what=f"'implementation_attrs' of the CUSTOM '{name}' are not the arguments of a call",
+        raise invalid(
+            "run",
+            f"'implementation_attrs' of the CUSTOM '{name}' are not the arguments of a call",
             expected='JSON with "args" and "kwargs", or nothing',
             got=shown(arguments),
             hint=f"Compute it with a function of its operands: with_overrides({{'{name}': function}})",
@@ -272,10 +261,9 @@ class Kernel:
         if self.operator.layout != "channels_last" or not any(permuted):
             return [None] * len(all_ranks)
         if has_arguments:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what=f"the description of '{self.operator.target}' has layout 'channels_last', and the "
+            raise invalid(
+                "run",
+                f"the description of '{self.operator.target}' has layout 'channels_last', and the "
                 "CUSTOM has no dim orders",
                 expected='"dim_orders" in implementation_attrs, where a tensor is not in torch\'s order',
                 got="none",
@@ -290,10 +278,9 @@ class Kernel:
             for order, rank in zip(found, ranks, strict=False)
         ]
         if not all(fit) or len(fit) != len(ranks):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what=f"the dim orders of the CUSTOM '{self.operator.domain}.{self.operator.name}' do not fit",
+            raise invalid(
+                "run",
+                f"the dim orders of the CUSTOM '{self.operator.domain}.{self.operator.name}' do not fit",
                 expected=f"one for each operand and result, of the ranks {', '.join(map(str, ranks))}",
                 got=shown(orders),
             )
@@ -301,10 +288,9 @@ class Kernel:
 
     def _integer_function(self, given: Sequence[str]) -> Callable[..., Any]:
         if self.operator.quantized is None:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="run",
-                what=f"'{self.operator.target}' computes with integers, and its description has no function "
+            raise unsupported(
+                "run",
+                f"'{self.operator.target}' computes with integers, and its description has no function "
                 "for them",
                 expected="tosaic.ports.ForeignOp(..., quantized=function)",
                 got=f"no 'quantized', for operands {', '.join(given) or 'none'}",
@@ -322,10 +308,9 @@ class Kernel:
         items = list(made) if isinstance(made, list | tuple) else [made]
         source = f"the {part} of '{self.operator.target}'"
         if len(items) != len(results):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what=f"{source} returned the wrong number of arrays",
+            raise invalid(
+                "run",
+                f"{source} returned the wrong number of arrays",
                 expected=str(len(results)),
                 got=str(len(items)),
             )
@@ -395,10 +380,9 @@ def require_own_names(where: str, operators: Iterable[ForeignOp]) -> None:
     for operator in operators:
         name = f"{operator.domain}.{operator.name}"
         if operator.name and name in owner:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=where,
-                what=f"the operators '{owner[name]}' and '{operator.target}' have one name"
+            raise invalid(
+                where,
+                f"the operators '{owner[name]}' and '{operator.target}' have one name"
                 if owner[name] != operator.target
                 else f"domain and name of '{name}' together are the name of the torch operator",
                 expected="a domain and name that no other operator has",
@@ -441,10 +425,9 @@ def _of_dtype(array: _Array, dtype: str) -> _Array:
     if dtype == "i32" and array.dtype == np.int64:
         narrow = array.astype(np.int32)
         if (narrow != array).any():
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what="a result of a foreign operator does not fit 32 bits",
+            raise invalid(
+                "run",
+                "a result of a foreign operator does not fit 32 bits",
                 expected="-2147483648 to 2147483647",
                 got=f"{array.min()} to {array.max()}",
             )

@@ -15,21 +15,9 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import NUMPY_INTEGERS
-from tosaic.base.options import IO_DTYPES, is_mapping, shown
+from tosaic.base.options import IO_DTYPES, invalid, is_mapping, shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import Named, known_names, near_names, position_of
-
-__all__ = [
-    "AUTO",
-    "OWN",
-    "Answer",
-    "Asked",
-    "Candidates",
-    "answer",
-    "by_port",
-    "mismatch",
-    "with_other_sign",
-]
 
 Asked: TypeAlias = str | QParams
 """A dtype, qparams, `AUTO` or `OWN`."""
@@ -228,4 +216,4 @@ def port_map(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _refusal(where: str, what: str, expected: str, got: str, hint: str = "") -> Exception:
-    return _core.make_error(_core.InvalidGraph, where=where, what=what, expected=expected, got=got, hint=hint)
+    return invalid(where, what, expected=expected, got=got, hint=hint)

@@ -13,8 +13,6 @@ from tosaic.base.options import shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import near_names, position_of
 
-__all__ = ["IoQuant", "PortQuant"]
-
 FORMAT = "tosaic io quantization"
 VERSION = 1
 

@@ -17,8 +17,6 @@ from tosaic.base.quantization import QParams
 from tosaic.ports.io_forms import Answer, Asked, Candidates, answer, by_port, mismatch
 from tosaic.ports.ports import first_inputs
 
-__all__ = ["IoForms", "io_forms"]
-
 _WHERE = "lower"
 _STAGES = ("exported", "quantized")  # at which ports can be requantized
 
@@ -133,6 +131,7 @@ def _requantized(
     is_early = graph.stage in _STAGES
     known = _core.io_quantization(graph)[side == "outputs"] if is_early else []
     indices = _indices(graph, side)
+    written = {port.mutated_input for port in graph.outputs}
     for i, each in asked.items():
         port = ports[i]
         if port.value.dtype == "u8" and each == "uint8":
@@ -144,13 +143,9 @@ def _requantized(
         found = answer(_WHERE, side, name, candidates, each)
         # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
         made = candidates.found[0] if found is True and each == "uint8" else found
-        if side == "inputs" and isinstance(made, QParams) and _is_written(graph, indices[i]):
+        if side == "inputs" and isinstance(made, QParams) and indices[i] in written:
             raise mismatch(
                 _WHERE, side, name, each, "an input that the program does not write", "a written input"
             )
         out[indices[i]] = made
     return out
-
-
-def _is_written(graph: _core.Graph, index: int) -> bool:
-    return any(port.mutated_input == index for port in graph.outputs)

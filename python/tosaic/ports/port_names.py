@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 
 from tosaic.base.options import whole_number
 
-__all__ = ["Named", "by_position", "known_names", "near_names", "position_of"]
-
 Named: TypeAlias = tuple[str, str]
 """Path and name of one input or output."""
 

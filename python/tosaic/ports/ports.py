@@ -11,19 +11,6 @@ from tosaic.base.dtypes import is_float, type_text
 from tosaic.base.quantization import QParams, quantizations_of_input, quantizations_of_output
 from tosaic.base.reportable import Reportable
 
-__all__ = [
-    "Io",
-    "Port",
-    "PortTensor",
-    "caller_inputs",
-    "first_inputs",
-    "caller_outputs",
-    "input_port",
-    "output_port",
-    "variable_ports",
-    "with_known_qparams",
-]
-
 
 @dataclass(frozen=True)
 class PortTensor:

@@ -16,9 +16,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.option_values import SignatureValue
-from tosaic.base.options import shown
-
-__all__ = ["InputLeaf", "OutputLeaf", "Signature", "Tree"]
+from tosaic.base.options import invalid, shown
 
 _KINDS = ("leaf", "none", "tuple", "list", "dict", "namedtuple", "object")
 _DEEPEST = 200
@@ -229,10 +227,9 @@ def _takes(known: type, by_key: Mapping[Any, Any]) -> bool:
 
 
 def _mismatch(path: str, expected: str, got: Any) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="inputs",
-        what=f"the structure of '{path}' is another one than was exported",
+    return invalid(
+        "inputs",
+        f"the structure of '{path}' is another one than was exported",
         expected=expected,
         got=_describe(got),
     )
@@ -360,10 +357,9 @@ class Signature(SignatureValue):
         for at in self._constant_places:
             leaf, value = self.input_leaves[at], leaves[at]
             if not _same_constant(leaf.value, value):
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="inputs",
-                    what=f"input '{leaf.path}' was specialised by export",
+                raise invalid(
+                    "inputs",
+                    f"input '{leaf.path}' was specialised by export",
                     expected=repr(leaf.value),
                     got=_describe(value),
                     hint="Export again with this value",
@@ -418,10 +414,9 @@ class Signature(SignatureValue):
                 kwargs.update(zip(extra, args[positional:], strict=True))
                 args = args[:positional]
         if len(args) != positional or set(kwargs) != set(wanted):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="inputs",
-                what="the arguments are not those of the exported call",
+            raise invalid(
+                "inputs",
+                "the arguments are not those of the exported call",
                 expected=_call_text(positional, wanted, self.arg_names),
                 got=_call_text(len(args), tuple(kwargs), ()),
             )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import shown, unsupported
 
 if TYPE_CHECKING:
     from tosaic.ports.signature import Signature, Tree
-
-__all__ = ["signature_from_json", "signature_to_json"]
 
 
 def _tree_to_json(tree: Tree) -> Any:
@@ -42,10 +39,9 @@ def _listed(data: Any) -> list[Any]:
 def _plain_value(value: Any, what: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise _core.make_error(
-        _core.UnsupportedOp,
-        where="save",
-        what=f"{what} of the signature cannot be written",
+    raise unsupported(
+        "save",
+        f"{what} of the signature cannot be written",
         expected="None, a bool, a number or a string",
         got=repr(value),
     )

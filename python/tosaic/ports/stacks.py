@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["entries_of"]
-
 
 def entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
     """Returns the number of entries of a stack; None for an array that is not a stack."""

@@ -9,8 +9,6 @@ from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.profiling.profile import SavedProfile
 
-__all__ = ["LoweringProfile", "LoweringStep"]
-
 
 @dataclass(frozen=True)
 class LoweringStep:

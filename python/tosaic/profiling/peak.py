@@ -8,8 +8,6 @@ from functools import cache
 
 from tosaic import _core
 
-__all__ = ["MachinePeak", "machine_peak"]
-
 _FACTORS = ("f32", "f64", "i16", "i8")
 
 

@@ -21,8 +21,6 @@ from tosaic.base.writing import write_text
 from tosaic.profiling.peak import MachinePeak
 from tosaic.profiling.steps import NodeOrigin, ProfiledStep, rate
 
-__all__ = ["Profile", "ProfileRun", "ProfileShare", "SavedProfile"]
-
 _TRACE_SUFFIX = "trace.json"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NodeOrigin", "ProfiledNode", "ProfiledStep", "rate"]
-
 
 def rate(amount: float, seconds: float) -> float:
     """Returns the amount per second, 0 if no time passed."""

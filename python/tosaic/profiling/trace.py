@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile, ProfileRun
     from tosaic.profiling.steps import ProfiledStep
 
-__all__ = ["events_of_lowering", "events_of_profile"]
-
 _MICRO = 1e6
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import checked, file_name, file_path
+from tosaic.base.options import checked, file_name, file_path, invalid
 from tosaic.base.reading import open_file
 from tosaic.base.unpacking import require_claimed, require_room
 from tosaic.ports.signature_json import signature_from_json
@@ -28,8 +28,6 @@ from tosaic.program.archive_writer import FORMAT, GRAPH, MANIFEST, VERSION
 from tosaic.program.constants_in_text import InTextOrder, Key, plain_array
 from tosaic.program.program import Program
 from tosaic.program.runnable import signature_fault
-
-__all__ = ["is_archive", "load"]
 
 _read_array: Any = np.lib.format.read_array
 
@@ -100,10 +98,9 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
         )
         expected = plain_array(made.array)
         if (array.dtype, array.shape) != (expected.dtype, expected.shape):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="load",
-                what=f"'{files[key]}' holds another array than the graph says of '{wanted.name}'",
+            raise invalid(
+                "load",
+                f"'{files[key]}' holds another array than the graph says of '{wanted.name}'",
                 expected=f"{expected.dtype} of shape {list(expected.shape)}",
                 got=f"{array.dtype} of shape {list(array.shape)}",
             )
@@ -125,17 +122,11 @@ def _require_stored(archive: zipfile.ZipFile, name: str) -> None:
 
 def _check_version(manifest: object, name: str) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="load",
-            what=f"'{name}' is no archive of tosaic",
-            expected=f"the format '{FORMAT}'",
-        )
+        raise invalid("load", f"'{name}' is no archive of tosaic", expected=f"the format '{FORMAT}'")
     if manifest.get("version") != VERSION:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="load",
-            what=f"'{name}' has another version",
+        raise invalid(
+            "load",
+            f"'{name}' has another version",
             expected=str(VERSION),
             got=str(manifest.get("version")),
             hint="Save it again with this version of tosaic",
@@ -144,10 +135,6 @@ def _check_version(manifest: object, name: str) -> None:
 
 def _unreadable(name: str, found: object) -> Exception:
     detail = f"{type(found).__name__}: {found}" if isinstance(found, Exception) else str(found)
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="load",
-        what=f"'{name}' cannot be read",
-        expected="an archive written by Program.save",
-        got=detail,
+    return invalid(
+        "load", f"'{name}' cannot be read", expected="an archive written by Program.save", got=detail
     )

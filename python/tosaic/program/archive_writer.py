@@ -17,8 +17,6 @@ from tosaic.program.constants_in_text import constants_in_text_order, plain_arra
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["FORMAT", "GRAPH", "MANIFEST", "VERSION", "save"]
-
 FORMAT = "tosaic program"
 VERSION = 1
 MANIFEST = "manifest.json"

@@ -14,8 +14,6 @@ from tosaic.program.mutated_inputs import refuse_shared_memory, writer
 if TYPE_CHECKING:
     from tosaic.program.runnable import Runnable
 
-__all__ = ["Calling"]
-
 
 class Calling:
     """The calls of a program. `inputs` and `outputs` belong to the program.

@@ -10,8 +10,6 @@ from typing import Any
 from tosaic.base.options import checked
 from tosaic.base.reportable import Reportable
 
-__all__ = ["CompareRow", "Comparison", "Metrics", "ModelRow", "OutputRow", "Unmatched", "worst"]
-
 
 @dataclass(frozen=True)
 class Metrics:

@@ -9,8 +9,6 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["InTextOrder", "Key", "constants_in_text_order", "plain_array"]
-
 Key: TypeAlias = tuple[str, str, tuple[int, ...], int]
 """Name, dtype and shape of a constant, and its number among the constants that share all three."""
 

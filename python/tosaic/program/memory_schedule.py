@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.prepared import Preparable
 
-__all__ = ["schedule_as_group", "schedule_of"]
-
 _ALIGNMENT = 64
 """The alignment of tensors inside scratch."""
 

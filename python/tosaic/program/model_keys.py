@@ -8,10 +8,8 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.option_values import NodesValue
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.program.overrides import all_nodes
-
-__all__ = ["NodeIndex", "Nodes", "selected"]
 
 _CONDITIONS = ("name", "fx_name", "module", "target", "kind")  # the most specific one first
 _MOST_SHOWN = 12
@@ -67,10 +65,9 @@ class Nodes(NodesValue):
         value: Any
         for condition, value in self.conditions.items():
             if not isinstance(value, str) or not value:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="Nodes",
-                    what=f"the condition '{condition}' is wrong",
+                raise invalid(
+                    "Nodes",
+                    f"the condition '{condition}' is wrong",
                     expected="a string that is not empty",
                     got=shown(value),
                 )
@@ -144,10 +141,9 @@ class NodeIndex:
             raise self._nothing(key)
         for i in sorted(found):
             if self.nodes[i].op in _STATE:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="models",
-                    what=f"the key {shown(key)} selects a node that holds the state",
+                raise invalid(
+                    "models",
+                    f"the key {shown(key)} selects a node that holds the state",
                     expected="a node that computes",
                     got=f"a node '{self.nodes[i].op}'",
                     node=self.nodes[i].name,
@@ -194,10 +190,9 @@ class NodeIndex:
                 f"{nodes!r} ({len(found)} node{'s' * (len(found) != 1)})"
                 for nodes, found in zip(meanings, sets, strict=True)
             ]
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="models",
-                what=f"the key '{key}' has several meanings",
+            raise invalid(
+                "models",
+                f"the key '{key}' has several meanings",
                 expected="a key with one meaning",
                 got=", ".join(listed),
                 hint="Use one of these tosaic.Nodes as the key",
@@ -212,10 +207,9 @@ class NodeIndex:
             kinds = sorted({node.op for node in self.nodes})
             more = ", ..." if len(kinds) > _MOST_SHOWN else ""
             hint = f"Operators of the graph at stage {self.stage}: {', '.join(kinds[:_MOST_SHOWN])}{more}"
-        return _core.make_error(
-            _core.InvalidGraph,
-            where="models",
-            what=f"the key {shown(key)} selects no node",
+        return invalid(
+            "models",
+            f"the key {shown(key)} selects no node",
             expected="an operator, a node, an FX node, a module or a torch operator of the graph",
             hint=hint,
         )
@@ -252,10 +246,9 @@ def _without_dialect(name: str) -> str:
 
 
 def _conflict(node: _core.Node, rivals: _Rivals) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="models",
-        what="two keys that are equally specific select one node",
+    return invalid(
+        "models",
+        "two keys that are equally specific select one node",
         expected="one key, or keys of which one is more specific",
         got=f"{shown(rivals.first)} and {shown(rivals.second)}",
         node=node.name,

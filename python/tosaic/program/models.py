@@ -13,15 +13,13 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.arrays import dtype_name
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, type_text
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.quantization import QParams
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import TensorSpec
 from tosaic.program.comparison import Metrics, ModelRow, worst
 from tosaic.program.model_keys import selected
 from tosaic.program.overrides import Overrides, of_foreign_nodes, require_pickled, split_functions
-
-__all__ = ["Deviations", "GraphCall", "Models", "ModelledGraph", "NodeCall"]
 
 _Array = np.ndarray[Any, Any]
 _WHOLE_GRAPH = "the whole graph"
@@ -216,10 +214,9 @@ class NodeCall:
         if role not in self.roles:
             if role in self._model.optional:
                 return None
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="operand",
-                what=f"{self.op} has no operand '{role}'",
+            raise invalid(
+                "operand",
+                f"{self.op} has no operand '{role}'",
                 expected="one of " + ", ".join(map(repr, dict.fromkeys(self.roles))),
                 got=shown(role),
             )
@@ -370,10 +367,9 @@ class _NodeModel:
     def run_default(self, own: Sequence[_Array | None], given: Sequence[_Array | None]) -> list[_Array]:
         """Runs the node on tosaic's kernels. Constant operands that stay as they are stay constants."""
         if len(given) != len(own):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="default",
-                what="the node has another number of operands",
+            raise invalid(
+                "default",
+                "the node has another number of operands",
                 expected=f"{len(own)} ({', '.join(self.roles)})",
                 got=str(len(given)),
                 node=self.name,
@@ -381,10 +377,9 @@ class _NodeModel:
         values = self.node.operands
         for role, value, x in zip(self.roles, values, given, strict=True):
             if (value is None) != (x is None):
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="default",
-                    what=f"operand '{role}' is absent" if value is None else f"operand '{role}' is missing",
+                raise invalid(
+                    "default",
+                    f"operand '{role}' is absent" if value is None else f"operand '{role}' is missing",
                     expected="None" if value is None else type_text(value.dtype, value.shape),
                     got=shown(x),
                     node=self.name,

@@ -15,8 +15,6 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, type_text
 
-__all__ = ["refuse_shared_memory", "writer"]
-
 _Array = np.ndarray[Any, Any]
 
 _HINT = "Pass such an array, or call run_functional, which returns the new value"

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP
 
-__all__ = ["graph_of_node"]
-
 _NO_ORIGIN = ("", "", "", "", 0)
 
 

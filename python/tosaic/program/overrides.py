@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.threads import run_threads
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import ForeignOp, functions_of
-
-__all__ = ["Overrides", "all_nodes", "of_foreign_nodes", "require_pickled", "split_functions"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -118,10 +116,9 @@ def require_pickled(what: str, function: Any, method: str) -> None:
     except MemoryError:
         raise
     except Exception as error:  # an object may raise anything
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="pickle",
-            what=f"{what} cannot be pickled",
+        raise invalid(
+            "pickle",
+            f"{what} cannot be pickled",
             expected="a function at the top level of a module, or an object that pickle takes",
             got=shown(function),
             hint=f"Pickle the program without it, and call {method} where it is unpickled",

@@ -11,8 +11,6 @@ from tosaic.program.recording import profiled_calls
 if TYPE_CHECKING:
     from tosaic.program.prepared import Preparable, Prepared
 
-__all__ = ["PartCall"]
-
 
 class PartCall:
     """Runs a part on logical arrays, as the host passes them: the function of a call of a group.

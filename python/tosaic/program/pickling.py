@@ -13,8 +13,6 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["reduce_constant", "reduce_graph"]
-
 
 def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
     """Returns the value of ``__reduce__`` for a graph: its text and those constants that have bytes.

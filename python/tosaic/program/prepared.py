@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic import _core
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.program.models import ModelledGraph, Models
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.profiling.profile import Profile
     from tosaic.program.recording import Call
-
-__all__ = ["Preparable", "Prepared", "save_pte"]
 
 _MOST_SHOWN = 3
 _R = TypeVar("_R")
@@ -267,10 +265,9 @@ class Prepared:
         """Computes with the arrays of the graph's inputs, unless a model of this program is what calls it."""
         given = self._source.graph_arrays(arrays)
         if getattr(self._of_thread, "running", False):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what="a model runs the prepared program that it is a model of",
+            raise invalid(
+                "run",
+                "a model runs the prepared program that it is a model of",
                 hint="NodeCall.default computes the node as tosaic does",
             )
         self._of_thread.running = True

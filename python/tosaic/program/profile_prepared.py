@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.recording import Call
 
-__all__ = ["profile_prepared"]
-
 _Compute = Callable[[list[Any]], list[Any]]
 
 

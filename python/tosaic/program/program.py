@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tosaic import _core
 from tosaic.base.file_kinds import TOSA
-from tosaic.base.options import checked, file_name
+from tosaic.base.options import checked, file_name, invalid
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import ForeignOp, operators_by_target, require_own_names
 from tosaic.program.overrides import Overrides
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
     from tosaic.ports.ports import Port
     from tosaic.ports.signature import Signature
-
-
-__all__ = ["HasProgram", "Program", "from_graph"]
 
 
 @runtime_checkable
@@ -62,9 +59,7 @@ class Program(Preparable):
     ) -> None:
         found = "" if signature is None else signature_fault(graph, signature)
         if found:
-            raise _core.make_error(
-                _core.InvalidGraph, where="Program", what="the signature is not that of the graph", got=found
-            )
+            raise invalid("Program", "the signature is not that of the graph", got=found)
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
@@ -191,10 +186,9 @@ class Program(Preparable):
         from tosaic.program.archive_writer import save
 
         if TOSA.holds(path):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="save",
-                what="a program is saved as an archive, which is no .tosa file",
+            raise invalid(
+                "save",
+                "a program is saved as an archive, which is no .tosa file",
                 expected="another suffix, such as .tosaic",
                 got=f"'{file_name(path)}'",
                 hint="A .tosa file is written by tosaic.lower(program, target='TOSA-1.0+FP')"

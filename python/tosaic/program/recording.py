@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
 
-__all__ = ["Call", "profile_session", "profiled_calls"]
-
 _of_thread = threading.local()
 
 

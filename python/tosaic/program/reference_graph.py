@@ -10,21 +10,12 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY
+from tosaic.base.options import invalid, unsupported
 from tosaic.base.process import output_captured
 from tosaic.program.overrides import all_nodes
 
 if TYPE_CHECKING:
     from tosaic.program.models import GraphCall
-
-__all__ = [
-    "ONE_AT_A_TIME",
-    "dtype_of",
-    "model_of_graph",
-    "refuse_custom",
-    "refuse_models",
-    "refuse_stage",
-    "the_model",
-]
 
 ONE_AT_A_TIME = threading.Lock()
 """Held while the model runs: it prints to the streams of the process, which are captured."""
@@ -87,10 +78,9 @@ def the_model() -> Any:
 def refuse_stage(graph: _core.Graph, who: str, on: str) -> None:
     """Raises InvalidGraph if the graph is not at stage ``tosa``."""
     if graph.stage != "tosa":
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what=f"{who} runs programs at stage tosa only",
+        raise invalid(
+            "prepare",
+            f"{who} runs programs at stage tosa only",
             expected="stage tosa",
             got=f"stage {graph.stage}",
             hint=f"tosaic.lower(program, target='TOSA-1.0+FP').prepare(on={on!r})",
@@ -100,10 +90,9 @@ def refuse_stage(graph: _core.Graph, who: str, on: str) -> None:
 def refuse_models(models: Any, who: str, on: str) -> None:
     """Raises InvalidGraph if there are models of operators."""
     if models:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what=f"{who} takes no models of operators",
+        raise invalid(
+            "prepare",
+            f"{who} takes no models of operators",
             expected="models=None",
             got=f"models, with on={on!r}",
             hint="on='tosaic' takes models, and its integers equal the reference model's",
@@ -114,10 +103,9 @@ def refuse_custom(graph: _core.Graph, where: str, who: str = "the reference mode
     """Raises UnsupportedOp if the graph has a ``tosa.custom``."""
     for node in all_nodes(graph):
         if node.op == "tosa.custom":
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=where,
-                what=f"{who} has no kernels for CUSTOM operators",
+            raise unsupported(
+                where,
+                f"{who} has no kernels for CUSTOM operators",
                 expected="operators of the TOSA specification",
                 got=f"'{node.attrs['domain_name']}.{node.attrs['operator_name']}'",
                 node=node.name,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.base.options import invalid
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.ports.ports import (
@@ -26,9 +27,6 @@ from tosaic.program.overrides import Overrides
 if TYPE_CHECKING:
     from tosaic.ports.signature import Signature
     from tosaic.program.stacked_calls import StackedCall
-
-
-__all__ = ["Runnable", "flat_signature", "signature_fault"]
 
 
 def flat_signature(graph: _core.Graph) -> Signature:
@@ -298,10 +296,9 @@ class Runnable(Reportable):
         if given is None or len(given) != len(self.inputs):
             names = ", ".join(f"'{port.path or port.name}'" for port in self.inputs)
             count = len(self.inputs)
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="inputs",
-                what="the program has another number of inputs",
+            raise invalid(
+                "inputs",
+                "the program has another number of inputs",
                 expected=f"a list of {count} array{'s' * (count != 1)}" + (f" ({names})" if names else ""),
                 got=f"a {type(arrays).__name__}" if given is None else str(len(given)),
             )

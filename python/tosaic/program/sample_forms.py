@@ -18,14 +18,13 @@ from tosaic import _core
 from tosaic.base.arrays import as_array, in_memory_order
 from tosaic.base.dim_order import channels_last, significant_axes
 from tosaic.base.dtypes import NUMPY_INTEGERS, is_float, is_float_array, type_text
+from tosaic.base.options import invalid
 from tosaic.base.quantization import QParams
 
 if TYPE_CHECKING:
     from tosaic.program.program import Program
     from tosaic.program.runnable import Runnable
     from tosaic.program.samples import Sample
-
-__all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
 
 _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
@@ -111,12 +110,8 @@ def _ports_text(program: Runnable) -> str:
 
 
 def _different_inputs(expected: str, program: Runnable) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="compare",
-        what="the programs have different inputs",
-        expected=expected,
-        got=_ports_text(program),
+    return invalid(
+        "compare", "the programs have different inputs", expected=expected, got=_ports_text(program)
     )
 
 
@@ -200,10 +195,9 @@ class FileBoundary:
         for wanted in (users, list(range(len(theirs))), others):
             if len(wanted) == len(own):
                 return wanted
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="compare",
-            what=f"the programs have different {side}",
+        raise invalid(
+            "compare",
+            f"the programs have different {side}",
             expected=", ".join(f"{port.path or _value_name(port)}" for port in theirs),
             got=", ".join(_value_name(port) for port in own),
         )

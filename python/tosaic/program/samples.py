@@ -11,16 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic import _core
-from tosaic.base.options import file_name, file_path, shown
+from tosaic.base.options import file_name, file_path, invalid, shown
 from tosaic.base.reading import open_file
 from tosaic.base.unpacking import require_claimed, require_room, room
 from tosaic.ports.port_names import by_position
 
 if TYPE_CHECKING:
     from tosaic.program.program import Program
-
-__all__ = ["Sample", "iterate_samples", "load_arrays", "read_samples"]
 
 _MAGIC = b"\x93NUMPY"
 _LEAST_UNPACKED = 1 << 30
@@ -85,10 +82,9 @@ def iterate_samples(samples: Any, program: Program) -> Iterator[Sample]:
             yield _sample(item, program)
             count += 1
     if count == 0:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what="there is nothing to run on",
+        raise invalid(
+            "samples",
+            "there is nothing to run on",
             expected="a tuple, dict, array or file of inputs, or several of them",
             got=shown(samples),
         )
@@ -161,10 +157,9 @@ def _require_bounds(file: IO[bytes], size: int) -> None:
 
 
 def _unreadable(file: Path, got: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="samples",
-        what=f"'{file.parent / file_name(file)}' cannot be read",
+    return invalid(
+        "samples",
+        f"'{file.parent / file_name(file)}' cannot be read",
         expected="an .npy or .npz file of numbers",
         got=got,
     )
@@ -175,10 +170,9 @@ def _require_arguments(item: Any, program: Program, index: int) -> None:
     positional, keywords = program.signature.inputs.children
     most = len(positional.children) + len(keywords.keys)
     if isinstance(item, tuple | list) and len(item) > most:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what=f"sample {index} has more entries than the network has arguments",
+        raise invalid(
+            "samples",
+            f"sample {index} has more entries than the network has arguments",
             expected=f"{most}: " + ", ".join(f"'{port.path or port.name}'" for port in program.inputs),
             got=f"{len(item)} entries",
             hint=f"Leave labels out: (batch[:{most}] for batch in loader)",
@@ -216,10 +210,9 @@ def _keywords(arrays: dict[str, Any], program: Program) -> Sample:
     known = {*signature.arg_names, *signature.inputs.children[1].keys}
     unknown = [key for key in arrays if key not in known]
     if unknown:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what=f"there is no input '{unknown[0]}'",
+        raise invalid(
+            "samples",
+            f"there is no input '{unknown[0]}'",
             expected="arrays named " + ", ".join(f"'{port.path or port.name}'" for port in program.inputs),
             got=", ".join(map(shown, arrays)),
         )

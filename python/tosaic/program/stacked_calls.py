@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.arrays import in_memory_order
+from tosaic.base.options import invalid
 from tosaic.ports.stacks import entries_of
 
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
-
-__all__ = ["StackedCall", "laid_out", "stacked_call"]
 
 
 class StackedCall:
@@ -83,10 +81,9 @@ class StackedCall:
             elif arrays[0].ndim:
                 found.append(np.concatenate(arrays))
             else:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="run",
-                    what=f"output '{name}' is one number for each entry of a stack, and has no axis for them",
+                raise invalid(
+                    "run",
+                    f"output '{name}' is one number for each entry of a stack, and has no axis for them",
                     expected="arrays with one more axis in front: " + self._with_axis(),
                     got="arrays with a multiple of the extent of the first axis",
                 )
@@ -133,21 +130,17 @@ def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence
         return None
     got = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
     if len(set(counts.values())) > 1 or not all(counts.values()):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="run",
-            what="the stacks of samples have different lengths"
-            if all(counts.values())
-            else "a stack is empty",
+        raise invalid(
+            "run",
+            "the stacks of samples have different lengths" if all(counts.values()) else "a stack is empty",
             expected="one number of entries for all inputs, at least 1",
             got=got,
         )
     if len(set(has_axis.values())) > 1:
         forms = {True: "one more axis in front", False: "a multiple of the extent of the first axis"}
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="run",
-            what="the stacks of samples have different forms, so that the form of the results is open",
+        raise invalid(
+            "run",
+            "the stacks of samples have different forms, so that the form of the results is open",
             expected="one form for all inputs",
             got=", ".join(f"'{name}' has {forms[each]}" for name, each in has_axis.items()),
         )
@@ -155,10 +148,9 @@ def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence
     for index in written:
         name = ports[index].path or ports[index].name
         if not call.is_stacked(index):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="run",
-                what=f"the program writes input '{name}', which belongs to all entries of a stack",
+            raise invalid(
+                "run",
+                f"the program writes input '{name}', which belongs to all entries of a stack",
                 expected="a stack of it, too",
                 got=got,
                 hint="Call run once for each entry, in the order of the calls",

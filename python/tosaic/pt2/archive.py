@@ -26,8 +26,6 @@ from tosaic.base.reading import open_file
 from tosaic.base.unpacking import room
 from tosaic.pt2.checked import beyond, damaged
 
-__all__ = ["LEAST_UNPACKED", "MOST_TIMES", "Archive"]
-
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 LEAST_UNPACKED = 64 << 20
 MOST_TIMES = 8

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.base.arrays import dtype_name
+from tosaic.base.options import unsupported
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import MemoryFormat, TensorMeta
@@ -19,8 +20,6 @@ from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.node_writer import NodeWriter
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Complex, Ref
-
-__all__ = ["ArchiveWriter", "Shared", "code_of"]
 
 _INT = frozenset({int})
 
@@ -36,12 +35,7 @@ class Shared(node_writer.Shared):
 def code_of(meta: TensorMeta, what: str) -> int:
     """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     if meta.dtype.code < 0:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="import",
-            what=f"{what} has a dtype without a counterpart",
-            got=str(meta.dtype),
-        )
+        raise unsupported("import", f"{what} has a dtype without a counterpart", got=str(meta.dtype))
     return meta.dtype.code
 
 

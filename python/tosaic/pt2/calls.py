@@ -23,8 +23,6 @@ from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import NoValue, Ref, tensors_of
 from tosaic.torch_operators.wrappers import Wrapped
 
-__all__ = ["ArchiveReader"]
-
 _GETITEM = getitem_row()
 _INT = frozenset({int})
 _CONSTANTS = frozenset({int, float, bool, str, type(None), Dtype, Device, Named, MemoryFormat})

@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import shown
-
-__all__ = [
-    "MISUSE",
-    "WrongJsonError",
-    "beyond",
-    "damaged",
-    "integer",
-    "listed",
-    "mapping",
-    "misused",
-    "text",
-    "union",
-]
+from tosaic.base.options import invalid, shown, unsupported
 
 _LIMIT = 1 << 63
 
@@ -49,7 +35,7 @@ MISUSE = (
 
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for an archive that contradicts its format."""
-    return _core.make_error(_core.InvalidGraph, where="pt2", what=what, expected=expected, got=got[:300])
+    return invalid("pt2", what, expected=expected, got=got[:300])
 
 
 def misused(what: str, error: BaseException) -> Exception:
@@ -61,7 +47,7 @@ def misused(what: str, error: BaseException) -> Exception:
 
 def beyond(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for something that only torch can read."""
-    return _core.make_error(_core.UnsupportedOp, where="pt2", what=what, expected=expected, got=got[:300])
+    return unsupported("pt2", what, expected=expected, got=got[:300])
 
 
 def integer(value: Any) -> int:

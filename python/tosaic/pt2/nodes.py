@@ -21,8 +21,6 @@ from tosaic.pt2.values import (
     TensorMeta,
 )
 
-__all__ = ["Classes", "NestedGraph", "Node", "nodes_of", "released"]
-
 
 class Node:
     """A node with the attributes of a ``torch.fx.Node``. The core makes nodes and sets their attributes."""

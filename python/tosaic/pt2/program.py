@@ -43,8 +43,6 @@ from tosaic.torch_operators.program_reader import (
 )
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["read_pt2"]
-
 _MAJOR = 8
 _MODELS = "models/"
 _MODEL = "model"

@@ -23,8 +23,6 @@ from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory
 from tosaic.torch_operators.operator_row import OperatorRow
 
-__all__ = ["SHARING", "RecordedMemory"]
-
 _MAY_SHARE = frozenset(
     {
         "_autocast_to_full_precision",
@@ -47,16 +45,6 @@ _RESHAPES = frozenset({"flatten", "ravel", "reshape", "reshape_as"})
 _DROPOUTS = frozenset({"alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"})
 # Operators that return real operands themselves, and complex ones as views.
 _OPERAND_IF_REAL = frozenset({"conj", "lift_fresh", "positive", "real", "resolve_conj", "resolve_neg"})
-
-SHARING = (
-    _MAY_SHARE
-    | _VIEWS
-    | _RESHAPES
-    | _DROPOUTS
-    | _OPERAND_IF_REAL
-    | frozenset({"contiguous", "to", "type_as"})
-)
-"""Operators whose results may share memory although their schemas do not say so."""
 
 
 class RecordedMemory:

@@ -11,8 +11,6 @@ from tosaic.pt2.values import MemoryFormat
 from tosaic.torch_operators.operator_row import OperatorRow, Parameter, Result, Schema
 from tosaic.torch_operators.table import TABLE
 
-__all__ = ["is_of_torch", "row_of", "schema_of"]
-
 
 @cache
 def _document() -> dict[str, Any]:

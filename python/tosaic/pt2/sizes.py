@@ -6,11 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic import _core
+from tosaic.base.options import unsupported
 from tosaic.pt2.checked import beyond
 from tosaic.pt2.values import Symbolic, TensorMeta
-
-__all__ = ["Sizes"]
 
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
@@ -59,10 +57,9 @@ class Sizes:
             return
         if bind or not all(text.isidentifier() for _, text in unbound):
             raise beyond("'bind' gives sizes to symbols" if bind else "an input has a symbolic size")
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="bind",
-            what="symbolic dimensions are not bound",
+        raise unsupported(
+            "bind",
+            "symbolic dimensions are not bound",
             expected="a size for each",
             got=", ".join(f"{place} ({text})" for place, text in unbound),
             hint=_HINT,

@@ -28,8 +28,6 @@ from tosaic.torch_operators.numbers import number_array
 from tosaic.torch_operators.program_reader import InputSpec
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["Stored", "Weights"]
-
 _BITS: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 

@@ -10,8 +10,6 @@ from tosaic.ports.signature import Tree
 from tosaic.pt2.checked import WrongJsonError, beyond, listed, mapping, text
 from tosaic.torch_operators.call_trees import field_names
 
-__all__ = ["tree_of"]
-
 _PROTOCOL = 1
 _DEEPEST = 100
 _SEQUENCES = {

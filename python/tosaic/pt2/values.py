@@ -12,18 +12,6 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.dim_order import channels_last, contiguous_strides
 
-__all__ = [
-    "DTYPES",
-    "LAYOUTS",
-    "MEMORY_FORMATS",
-    "Device",
-    "Dtype",
-    "MemoryFormat",
-    "Named",
-    "Symbolic",
-    "TensorMeta",
-]
-
 
 @dataclass(frozen=True)
 class Named:

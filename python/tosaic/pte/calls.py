@@ -18,13 +18,11 @@ from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.dtypes import NUMPY
 from tosaic.pte.rows import form_of, is_in_place
 from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.call import Call
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
 from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
-from tosaic.torch_operators.writer import CallWriter
-
-__all__ = ["KernelWriter", "constant_of"]
 
 _MISUSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -38,7 +36,7 @@ def constant_of(name: str, kind: str, array: NDArray[Any], dtype: int | str) -> 
     return _core.Constant(name, kind, dtype, shape, dense.ctypes.data, dense.nbytes, dense)
 
 
-class KernelWriter(CallWriter):
+class KernelWriter(Call):
     """Writes the nodes of kernel calls.
 
     Parameters
@@ -206,10 +204,6 @@ class KernelWriter(CallWriter):
         """Returns the results of a call of which only the first is used; the others are `NoValue`."""
         rest = [NoValue(self.target[0])] * (len(self.types) - 1)
         return None if result is None else [result, *rest]
-
-    def only_first(self) -> bool:
-        """True if no result of the call except result 0 is used."""
-        return self._used <= {0}
 
     def used_results(self) -> set[int]:
         """Returns the indices of the results that something reads."""

@@ -13,8 +13,6 @@ from typing import Any
 from tosaic.base.json_text import parsed_json
 from tosaic.ports.signature import Tree
 
-__all__ = ["text_of", "tree_of"]
-
 _PROTOCOL = 1
 _LISTS = {"builtins.tuple": "tuple", "builtins.list": "list", "collections.deque": "list"}
 

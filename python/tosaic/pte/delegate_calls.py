@@ -19,6 +19,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, is_held_as, type_text
+from tosaic.base.options import unsupported
 from tosaic.devices.built_in import TOSA_PAYLOAD
 from tosaic.devices.engines import engine_named
 from tosaic.program.sample_forms import fit_to_ports
@@ -27,8 +28,6 @@ from tosaic.pte.payloads import Place, kind_of_payload, payload_format
 if TYPE_CHECKING:
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
-
-__all__ = ["DelegateNode", "EngineCall", "NoRunner", "PayloadCall", "Runner", "TensorForm"]
 
 _Array = np.ndarray[Any, Any]
 
@@ -97,10 +96,9 @@ class NoRunner:
         if found is not None and found.engine is not None:
             engine = found.engine
             hint += f". prepare(on='{engine.name}') runs {found.shown} payloads on {engine.machine}"
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="run",
-            what=f"nothing here runs the{format_text} payload of {self._place}",
+        raise unsupported(
+            "run",
+            f"nothing here runs the{format_text} payload of {self._place}",
             expected="a TOSA payload, a TOSA source, or a model of the delegate",
             got=(found.contents if found is not None else "") or f"a payload of {self._place.backend}",
             node=self._name,

@@ -16,8 +16,6 @@ from tosaic.torch_operators.origins import Where
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["LISTS", "MethodFacts", "is_external", "is_permuted", "name_of", "persists", "scalar_type"]
-
 LISTS = (_core.PteTensorList, _core.PteOptionalTensorList, _core.PteIntList)
 """The lists whose items are indices of values."""
 

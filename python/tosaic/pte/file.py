@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.base.options import checked, file_path
+from tosaic.base.options import checked, file_path, invalid
 from tosaic.base.reading import read_bytes
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
-
-__all__ = ["PteFile", "PteMethod", "load_pte"]
 
 
 class PteMethod(Reportable):
@@ -300,10 +298,9 @@ class PteFile(Reportable):
                 "forward" if "forward" in self.methods or len(self.methods) != 1 else next(iter(self.methods))
             )
         if name not in self.methods:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="load_pte",
-                what="the file has no such method",
+            raise invalid(
+                "load_pte",
+                "the file has no such method",
                 expected=" or ".join(map(repr, self.methods)) or "a method",
                 got=repr(name),
             )

@@ -19,8 +19,6 @@ from tosaic import _core
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ALIGNMENT", "FileWriter", "ReadArray", "check"]
-
 ReadArray: TypeAlias = Callable[[], NDArray[Any]]
 """Returns the elements of a constant, which may be computed by each call."""
 

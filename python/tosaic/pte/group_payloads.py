@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.devices.built_in import TOSA_PAYLOAD
 from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.claimant import Claimant
@@ -22,8 +21,6 @@ from tosaic.partitions.payload_kinds import (
     spec_entries,
 )
 from tosaic.pte.method_writer import PtePayload
-
-__all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]
 
 _WHERE = "save"
 
@@ -155,10 +152,9 @@ def _groups(program: Any, method: str) -> list[str]:
 def _require_known(option: str, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     for key in given:
         if key not in known:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what=f"'{option}' names {what} that is not in the file",
+            raise invalid(
+                _WHERE,
+                f"'{option}' names {what} that is not in the file",
                 expected=", ".join(map(repr, known)) or "nothing: there is none",
                 got=shown(key),
             )

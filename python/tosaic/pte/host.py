@@ -20,8 +20,6 @@ from tosaic.base.dtypes import BITS, is_float
 from tosaic.pte.file_writer import ReadArray
 from tosaic.pte.method_writer import MethodWriter, Slot
 
-__all__ = ["Held", "Host", "is_channels_last", "is_kernel_order"]
-
 _COPY = "dim_order_ops::_to_dim_order_copy"
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tosaic.devices.device import Sizes
     from tosaic.pte.facts import MethodFacts
 
-__all__ = ["input_count", "is_reshaped"]
-
 
 def is_reshaped(base: _core.PteTensor, tensor: _core.PteTensor) -> bool:
     """True if a tensor at the place of another is a view of it: the same dtype in another shape."""

@@ -26,8 +26,6 @@ from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["InstructionReader"]
-
 _MOST_STEPS = 200_000
 """Instructions that are followed at most, since a damaged file may have an endless loop."""
 

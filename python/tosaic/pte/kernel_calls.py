@@ -16,8 +16,6 @@ from tosaic.pte.facts import scalar_type
 from tosaic.pte.kernel_names import KernelVariant
 from tosaic.pte.plain import operator_text
 
-__all__ = ["KernelCalls", "kernel_calls"]
-
 _TENSOR_LISTS = (_core.PteTensorList, _core.PteOptionalTensorList)
 
 

@@ -13,12 +13,10 @@ from functools import cached_property
 from itertools import groupby
 
 from tosaic import _core
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
 from tosaic.base.writing import write_text
-
-__all__ = ["BackendUse", "Kernel", "KernelList", "KernelUse", "KernelVariant"]
 
 _CODES = {name: code for code, name, _, _ in _core.pte_scalar_types()}
 
@@ -211,10 +209,9 @@ class KernelList(Reportable):
         for kernel in self.kernels:
             if kernel.operator == operator:
                 return kernel
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="kernel_list",
-            what="no program calls this operator",
+        raise invalid(
+            "kernel_list",
+            "no program calls this operator",
             expected=", ".join(self.operators) or "nothing: all is in delegates",
             got=repr(operator),
         )

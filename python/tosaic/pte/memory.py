@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from tosaic import _core
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["Memory", "Written"]
-
 
 @dataclass(frozen=True)
 class Written:

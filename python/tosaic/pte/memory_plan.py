@@ -21,8 +21,6 @@ from tosaic.pte.input_count import input_count, is_reshaped
 from tosaic.pte.payloads import Place as PayloadPlace
 from tosaic.pte.payloads import program_of_payload, sides_of_payload
 
-__all__ = ["plan_in_file", "schedule_of_method"]
-
 _MOST_ALIGNMENT = 16
 """ExecuTorch's alignment of planned tensors. The file does not have the alignment of its plan."""
 

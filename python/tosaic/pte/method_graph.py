@@ -20,8 +20,6 @@ from tosaic.pte.instructions import InstructionReader
 from tosaic.pte.sidecar import SidecarMethod
 from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["MethodGraph", "read_method"]
-
 _LOG = logging.getLogger(__name__)
 
 

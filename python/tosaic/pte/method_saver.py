@@ -23,8 +23,6 @@ from tosaic.pte.method_writer import MethodWriter, PtePayload, Slot
 from tosaic.pte.nodes import write_node
 from tosaic.pte.sidecar import SidecarDelegate, SidecarMethod
 
-__all__ = ["MethodSaver"]
-
 _LOG = logging.getLogger(__name__)
 
 

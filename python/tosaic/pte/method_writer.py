@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.base.options import unsupported
 from tosaic.pte.file_writer import ALIGNMENT, FileWriter, ReadArray
-
-__all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
 
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
@@ -38,12 +37,7 @@ def code_of(dtype: str) -> int:
         The format does not have the dtype.
     """
     if dtype not in _CODES:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="save",
-            what=f"a .pte file has no tensors of {dtype}",
-            expected=", ".join(_CODES),
-        )
+        raise unsupported("save", f"a .pte file has no tensors of {dtype}", expected=", ".join(_CODES))
     return _CODES[dtype]
 
 

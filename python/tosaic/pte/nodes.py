@@ -15,8 +15,6 @@ from tosaic.pte.host import Held, Host, is_channels_last
 from tosaic.pte.kernels import ROWS
 from tosaic.torch_operators.arguments import OP
 
-__all__ = ["write_node"]
-
 _IMAGE_RANK = 4
 
 _WITH_NUMBERS = ("add", "sub", "mul", "div")

@@ -14,8 +14,6 @@ from tosaic.devices.registry import payloads
 if TYPE_CHECKING:
     from tosaic.program.program import Program
 
-__all__ = ["Place", "is_tosa", "kind_of_payload", "payload_format", "program_of_payload", "sides_of_payload"]
-
 
 def payload_format(payload: bytes) -> Payload | None:
     """Returns the format of a payload; None for one that no device has."""

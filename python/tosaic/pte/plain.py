@@ -13,8 +13,6 @@ from tosaic.base.visible import one_line
 if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
 
-__all__ = ["PteDelegate", "PteTensor", "instruction_text", "operator_text", "plain", "tensor_of"]
-
 _DYNAMISM = ("static", "bounded", "unbounded")
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tosaic.pte.method_graph import MethodGraph
     from tosaic.pte.sidecar import SidecarMethod
 
-__all__ = ["PteMethodProgram"]
-
 
 class PteMethodProgram(Program):
     """A method as a program. A delegate is a node, which runs the payload if tosaic can.

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from tosaic import _core
 from tosaic.base.dim_order import is_same_order
 from tosaic.base.dtypes import type_text
+from tosaic.base.options import invalid
 from tosaic.ports.ports import Port
 from tosaic.pte.facts import scalar_type
 from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod
-
-__all__ = ["recorded_methods", "tensors_of"]
 
 _WHERE = "load_pte"
 
@@ -87,10 +86,9 @@ def _digest(file: _core.PteFile, delegate: _core.PteDelegate) -> str:
 
 
 def _fault(what: str, expected: str, got: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where=_WHERE,
-        what=f"the sidecar does not fit the file: {what}",
+    return invalid(
+        _WHERE,
+        f"the sidecar does not fit the file: {what}",
         expected=expected,
         got=got,
         hint="Save the lowered program again, or read the file with sidecar=False",

@@ -25,8 +25,6 @@ from tosaic.torch_operators.call import Emit
 from tosaic.torch_operators.table import TABLE
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["Form", "form_of", "is_in_place"]
-
 
 class Form(NamedTuple):
     """The functional form of a call.

@@ -16,8 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.base.writing import check_place
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.program.prepared import Preparable
-
-__all__ = ["methods_of", "pte_without_payloads", "save_pte"]
 
 _WHERE = "save"
 _WAY_OUT = "ExecuTorch's own flow, to_executorch(), writes programs with kernels of any operator"
@@ -159,10 +156,9 @@ def _require_program(name: Any, program: Any, where: str) -> None:
     if not isinstance(program, Program | Lowered | SplitLowered):
         raise refusal(where, "programs", "a Program, a Lowered or a SplitLowered", shown(program))
     if isinstance(program, Program) and program.graph.stage not in ("exported", "quantized"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"the program of method '{name}' is at stage {program.graph.stage}",
+        raise invalid(
+            where,
+            f"the program of method '{name}' is at stage {program.graph.stage}",
             expected="a program at stage exported or quantized, or a lowered program",
             got=program.graph.stage,
             hint="tosaic.lower(program, unsupported='split', claimants=[...]) makes delegates of it",
@@ -171,10 +167,9 @@ def _require_program(name: Any, program: Any, where: str) -> None:
 
 def _refusal(reasons: Sequence[str]) -> Exception:
     many = len(reasons) > 1
-    return _core.make_error(
-        _core.UnsupportedOp,
-        where=_WHERE,
-        what=f"{len(reasons)} reasons keep this program from a .pte file" if many else reasons[0],
+    return unsupported(
+        _WHERE,
+        f"{len(reasons)} reasons keep this program from a .pte file" if many else reasons[0],
         got="; ".join(reasons) if many else "",
         hint=_WAY_OUT,
     )

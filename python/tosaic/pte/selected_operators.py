@@ -11,12 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tosaic import _core
+from tosaic.base.options import invalid
 
 if TYPE_CHECKING:
     from tosaic.pte.kernel_names import Kernel, KernelList
-
-__all__ = ["selected_operators"]
 
 _ALL_DTYPES = "default"
 _PLAIN = re.compile(r"[A-Za-z_/][\w.,/:;|-]*[\w.]", re.ASCII)
@@ -27,10 +25,9 @@ def selected_operators(kernels: KernelList, dtypes: bool) -> str:
     """Returns the text of the file; see `KernelList.to_yaml`."""
     if not len(kernels):
         computed = ", ".join(kernels.backends)
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="to_yaml",
-            what="no operator is left to the host, so there is no kernel to register",
+        raise invalid(
+            "to_yaml",
+            "no operator is left to the host, so there is no kernel to register",
             expected="programs that call at least one kernel",
             got=f"delegates of {computed}" if computed else "programs without calls",
         )

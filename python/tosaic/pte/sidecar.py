@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 from tosaic.base.dtypes import BITS
 from tosaic.base.json_fields import Fields, qparams_from_json, qparams_to_json
-from tosaic.base.options import file_name, file_path
+from tosaic.base.options import file_name, file_path, invalid
 from tosaic.base.reading import MissingFileError, read_bytes
 from tosaic.lowering.sidecar import FORMAT, VERSION, sidecar_of_file, sidecar_path
 from tosaic.ports.ports import Port
@@ -28,15 +28,6 @@ from tosaic.ports.signature_json import signature_from_json, signature_to_json
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-__all__ = [
-    "SidecarDelegate",
-    "SidecarMethod",
-    "PteSidecar",
-    "pte_sidecar",
-    "pte_sidecar_text",
-    "read_pte_sidecar",
-]
 
 _WHERE = "pte_sidecar"
 _KIND = "pte"
@@ -113,10 +104,9 @@ class PteSidecar:
         for method in self.methods:
             if method.name == name:
                 return method
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="the file has no such method",
+        raise invalid(
+            _WHERE,
+            "the file has no such method",
             expected=", ".join(repr(method.name) for method in self.methods),
             got=repr(name),
         )
@@ -182,10 +172,9 @@ def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
     file = file_path(_WHERE, path)
     found = read_pte_sidecar(_WHERE, file, read_bytes(_WHERE, file))
     if found is None:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"'{file_name(file)}' has no sidecar",
+        raise invalid(
+            _WHERE,
+            f"'{file_name(file)}' has no sidecar",
             expected=f"the file '{file_name(sidecar_path(file))}' next to it",
             hint="tosaic.executorch.save_pte writes both",
         )

@@ -7,17 +7,14 @@ was made computes the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from tosaic import _core
-from tosaic.base.options import file_path, is_mapping, refusal, shown
+from tosaic.base.options import file_path, invalid, is_mapping, refusal, shown
 from tosaic.base.reading import read_bytes
 from tosaic.lowering.lowered import Lowered
 from tosaic.program.program import Program
 from tosaic.pte.payloads import is_tosa
-
-__all__ = ["sources_by_method"]
 
 _WHERE = "load_pte"
 
@@ -62,16 +59,12 @@ def _selected(file: _core.PteFile, key: Any) -> tuple[str, int]:
     if len(places) != 1:
         what = f"the key {shown(key)} selects {len(places) or 'no'} delegate{'s' * (len(places) > 1)}"
         known = [name for name, found in names.items() if len(found) == 1]
-        raise _fault(what, _listed(known) or "no key: the file has no delegates", shown(key))
+        raise _fault(what, " or ".join(map(repr, known)) or "no key: the file has no delegates", shown(key))
     delegate = payloads[places[0]]
     if is_tosa(file.payload_of(delegate)[:8].tobytes()):
         what = f"the delegate '{key}' runs by its payload"
         raise _fault(what, "a delegate whose payload is no .tosa file", "a TOSA payload")
     return places[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " or ".join(map(repr, names))
 
 
 def _program(key: str, source: Any) -> Program:
@@ -95,4 +88,4 @@ def _program(key: str, source: Any) -> Program:
 
 
 def _fault(what: str, expected: str, got: str) -> Exception:
-    return _core.make_error(_core.InvalidGraph, where=_WHERE, what=what, expected=expected, got=got)
+    return invalid(_WHERE, what, expected=expected, got=got)

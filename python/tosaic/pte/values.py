@@ -19,8 +19,6 @@ from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["ValueReader"]
-
 _SIZES = {code: size for code, _, size, _ in _core.pte_scalar_types()}
 
 

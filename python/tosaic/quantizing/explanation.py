@@ -9,7 +9,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.defaults import INTEGER_TARGET
 from tosaic.base.dtypes import is_float
-from tosaic.base.options import checked
+from tosaic.base.options import checked, invalid
 from tosaic.base.problems import Problem
 from tosaic.base.quantization import QParams
 from tosaic.base.reportable import Reportable
@@ -17,8 +17,6 @@ from tosaic.base.target import Target
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.opening.sources import program_of, require_use
 from tosaic.ports.foreign import ForeignOp
-
-__all__ = ["FloatOperator", "QuantizationExplanation", "QuantizedValue", "explain_quantization"]
 
 _LOWERING, _BOUNDARY = "lower-to-integer", "quantize-boundary"
 
@@ -139,10 +137,9 @@ def explain_quantization(
     require_use("explain_quantization", bind, program, operators=operators)
     graph = program_of(program, bind=bind, operators=operators).graph
     if graph.stage not in ("exported", "quantized"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="explain_quantization",
-            what="the program is already lowered",
+        raise invalid(
+            "explain_quantization",
+            "the program is already lowered",
             expected="a program at stage exported or quantized",
             got=f"stage {graph.stage}",
             hint="Explain the program that was given to lower()",
@@ -195,13 +192,9 @@ def _float_names(graph: _core.Graph, target: str) -> set[str]:
     return {
         _name(node)
         for node in graph.nodes
-        if any(value is not None and _is_float(value) for value in (*node.operands, *node.results))
+        if any(value is not None and is_float(value.dtype) for value in (*node.operands, *node.results))
         and not (may_convert and node.op in ("quantize", "dequantize"))
     }
-
-
-def _is_float(value: _core.Value) -> bool:
-    return is_float(value.dtype)
 
 
 def _name(node: _core.Node) -> str:

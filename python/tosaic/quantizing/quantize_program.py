@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tosaic.ports.foreign import ForeignOp
     from tosaic.program.program import Program
 
-__all__ = ["Counted", "exported_of", "graph_arrays", "quantize", "require_executor"]
-
 _ATTENTION = frozenset(("sdpa", "softmax"))
 
 

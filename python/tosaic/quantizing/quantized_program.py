@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Slot
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal
 from tosaic.base.quantization import QParams
 from tosaic.program.program import Program
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tosaic.calibration.accuracy import Gain
     from tosaic.calibration.draft import Draft
     from tosaic.ports.signature import Signature
-
-__all__ = ["Calibrated", "QuantizedProgram"]
 
 
 @dataclass(frozen=True)
@@ -146,10 +144,9 @@ class QuantizedProgram(Program):
         from tosaic.opening.sources import load_exported
 
         if _dtypes(self._graph) != self._dtypes:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="to_exported",
-                what="extract_io_quant changed the inputs and outputs of this program in place",
+            raise invalid(
+                "to_exported",
+                "extract_io_quant changed the inputs and outputs of this program in place",
                 expected="the program with its float inputs and outputs",
                 hint="Call to_exported first, and extract_io_quant on the exported program",
             )
@@ -157,10 +154,9 @@ class QuantizedProgram(Program):
             is_file = isinstance(self._exported, str | os.PathLike)
             exported = load_exported(self._exported, trust=self._trust) if is_file else self._exported
         if exported is None:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="to_exported",
-                what="there is no exported program to write the qparams into",
+            raise invalid(
+                "to_exported",
+                "there is no exported program to write the qparams into",
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
                 hint="tosaic.quantize also takes the exported program, or the path of a .pt2 file",

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tosaic import _core
-from tosaic.base.options import checked, shown
+from tosaic.base.options import checked, invalid, shown
 from tosaic.base.reportable import Reportable
 
 if TYPE_CHECKING:
     import os
 
     from tosaic.annotation.config import QConfig
-
-__all__ = ["LayerSensitivity", "Mix", "Sensitivity"]
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,9 @@ class Sensitivity(Reportable):
         if wanted_db is None and most_cost is None:
             wanted_db = self.wanted_db
         if (wanted_db is None) == (most_cost is None):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="mix",
-                what="what makes a mix the best one is not clear",
+            raise invalid(
+                "mix",
+                "what makes a mix the best one is not clear",
                 expected="either 'wanted_db' or 'most_cost'",
                 got=f"wanted_db={shown(wanted_db)}, most_cost={shown(most_cost)}",
             )

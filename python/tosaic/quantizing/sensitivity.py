@@ -20,7 +20,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.base.progress import with_progress
 from tosaic.calibration.choose import chosen_qparams
 from tosaic.calibration.draft import decibels, float_outputs, relative_noise
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tosaic.annotation.call_graph import CallGraph
     from tosaic.ports.foreign import ForeignOp
     from tosaic.program.program import Program
-
-__all__ = ["sensitivity"]
 
 _LEVELS: dict[str, QConfig | None] = {
     "int8": QConfig.int8(),
@@ -279,10 +277,9 @@ class _Meter:
         self._known: dict[Any, Any] = {}
         self._wanted = [self._outputs(graph, arrays) for arrays in samples]
         if not any(each.any() for outputs in self._wanted for each in outputs):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="sensitivity",
-                what="the program has no output of floats that are not all zero",
+            raise invalid(
+                "sensitivity",
+                "the program has no output of floats that are not all zero",
                 got=shown([port.type_text for port in source.outputs]),
             )
 

@@ -12,7 +12,7 @@ from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.devices.device import DeviceRecipe
 from tosaic.devices.registry import devices
 from tosaic.partitions.claimant import Claimant
@@ -20,8 +20,6 @@ from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
 from tosaic.recipes.recipe import Recipe, combine
 from tosaic.recipes.stage import Stage
-
-__all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images", "symmetric_products"]
 
 SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
 """Vulkan's format SNORM of 8 bits: -1 to 1."""
@@ -196,10 +194,9 @@ def named(name: str) -> Recipe:
     asked: Any = name
     known = _recipes()
     if not isinstance(asked, str) or asked not in known:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="recipes",
-            what="there is no recipe of this name",
+        raise invalid(
+            "recipes",
+            "there is no recipe of this name",
             expected=", ".join(known),
             got=shown(asked),
             hint=_core.did_you_mean(asked, list(known)) if isinstance(asked, str) else "",

@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tosaic import _core
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.lowering.pipeline import Pass, Pipeline
 from tosaic.partitions.claimant import Claimant
-
-__all__ = ["PassChange", "changed_pipelines"]
 
 Action = Literal["insert_before", "insert_after", "replace", "remove"]
 _ACTIONS = ("insert_before", "insert_after", "replace", "remove")
@@ -80,10 +77,9 @@ def changed_pipelines(changes: Sequence[PassChange], claimants: Sequence[Claiman
         unknown = [name for name in change.claimants if name not in pipelines]
         named = change.claimants or [name for name, each in pipelines.items() if change.anchor in each]
         if unknown or not named:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="Recipe",
-                what=f"the change {change.action!r} at '{change.anchor}' concerns no pipeline",
+            raise invalid(
+                "Recipe",
+                f"the change {change.action!r} at '{change.anchor}' concerns no pipeline",
                 expected=f"claimants with pipelines: {', '.join(pipelines) or 'none'}",
                 got=", ".join(unknown) or f"no pass '{change.anchor}' in any of them",
             )

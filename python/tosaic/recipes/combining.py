@@ -16,15 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
-from tosaic.base.options import cut, is_mapping
+from tosaic.base.options import cut, invalid, is_mapping
 from tosaic.base.visible import one_line
 from tosaic.recipes.texts import text_of
 
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["Difference", "combined", "differences", "merged"]
 
 _LISTS = ("rules", "tools", "stages", "claimants", "passes")
 _MAPPINGS = ("io", "orders", "flags")
@@ -130,10 +127,9 @@ def _require_agreement(recipes: Sequence[Recipe]) -> None:
                 )
     if conflicts:
         many = len(conflicts) > 1
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="combine",
-            what=f"the recipes contradict each other in {len(conflicts)} things" if many else conflicts[0],
+        raise invalid(
+            "combine",
+            f"the recipes contradict each other in {len(conflicts)} things" if many else conflicts[0],
             got="; ".join(conflicts) if many else "",
             hint="Take one side: recipe.replace(field=value) returns a changed recipe",
         )

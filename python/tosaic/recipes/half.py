@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["half_model"]
-
 
 def half_model(model: Any, context: Any) -> Any:
     """Returns a copy of a module whose floats have 16 bits; its inputs and samples get them, too."""

@@ -7,8 +7,6 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.options import shown
 
-__all__ = ["cortex_m_kernels", "register_kernels"]
-
 
 def register_kernels(lowered: Any, context: Any) -> None:
     """Adds ``kernels.yaml``: what the runtime has to register for the operators that are left to the host.

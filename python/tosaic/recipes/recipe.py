@@ -24,7 +24,7 @@ from typing import Any, Literal
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.rules import Rule
-from tosaic.base.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.base.options import OPTIONS, invalid, is_mapping, refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
 from tosaic.calibration.accuracy import Tool, tools_of
@@ -34,8 +34,6 @@ from tosaic.recipes.combining import Difference, combined, differences
 from tosaic.recipes.stage import Stage, require_name
 from tosaic.recipes.texts import text_of
 from tosaic.recipes.written import CLASSES, from_json, to_json
-
-__all__ = ["Recipe", "combine", "export_recipe"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +103,12 @@ class Recipe:
             raise self._refusal("summary", "a sentence")
         if self.config is not None and not isinstance(self.config, QConfig):
             raise self._refusal("config", "a tosaic.QConfig, or None")
-        self._set("rules", self._sequence("rules", callable, "rules of tosaic.annotation or functions"))
-        self._set("tools", tuple(tools_of(self._sequence("tools", _is_tool, "names of tools, or tools"))))
-        is_stage = lambda each: isinstance(each, Stage)  # noqa: E731
-        self._set("stages", self._sequence("stages", is_stage, "tosaic.recipes.Stage"))
-        is_claimant = lambda each: isinstance(each, str | Claimant)  # noqa: E731
-        claimants = self._sequence("claimants", is_claimant, "names of claimants, or tosaic.Claimant")
+        self._set("rules", self._sequence("rules", Callable, "rules of tosaic.annotation or functions"))
+        self._set("tools", tuple(tools_of(self._sequence("tools", str | Tool, "names of tools, or tools"))))
+        self._set("stages", self._sequence("stages", Stage, "tosaic.recipes.Stage"))
+        claimants = self._sequence("claimants", str | Claimant, "names of claimants, or tosaic.Claimant")
         self._set("claimants", tuple(map(_claimant, claimants)))
-        is_change = lambda each: isinstance(each, PassChange)  # noqa: E731
-        self._set("passes", self._sequence("passes", is_change, "tosaic.recipes.PassChange"))
+        self._set("passes", self._sequence("passes", PassChange, "tosaic.recipes.PassChange"))
         self._set("io", _io(self.io))
         for name in ("orders", "flags"):
             if not is_mapping(getattr(self, name)):
@@ -138,9 +133,9 @@ class Recipe:
     def _refusal(self, option: str, expected: str) -> Exception:
         return refusal("Recipe", option, expected, getattr(self, option))
 
-    def _sequence(self, option: str, accepts: Callable[[Any], bool], expected: str) -> tuple[Any, ...]:
+    def _sequence(self, option: str, kinds: Any, expected: str) -> tuple[Any, ...]:
         value = getattr(self, option)
-        if not isinstance(value, list | tuple) or not all(map(accepts, value)):
+        if not isinstance(value, list | tuple) or not all(isinstance(each, kinds) for each in value):
             raise self._refusal(option, f"a sequence of {expected}")
         return tuple(value)
 
@@ -191,10 +186,9 @@ class Recipe:
         known = [each.name for each in dataclasses.fields(self)]
         for name in fields:
             if name not in known:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="Recipe",
-                    what=f"a recipe has no field '{name}'",
+                raise invalid(
+                    "Recipe",
+                    f"a recipe has no field '{name}'",
                     expected=", ".join(known),
                     hint=_core.did_you_mean(name, known),
                 )
@@ -345,10 +339,6 @@ def export_recipe(recipe: Recipe, /) -> Any:
 
 def _claimant(value: str | Claimant) -> Claimant:
     return value if isinstance(value, Claimant) else Claimant.named(value)
-
-
-def _is_tool(value: Any) -> bool:
-    return isinstance(value, str | Tool)
 
 
 def _io(value: Any) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from tosaic.base.options import is_mapping, refusal
 
-__all__ = ["PLACES", "Stage", "require_name"]
-
 Place = Literal["model", "exported", "quantize", "quantized", "lowered"]
 PLACES: tuple[Place, ...] = ("model", "exported", "quantize", "quantized", "lowered")
 """The places of stages, in the order of the flow."""

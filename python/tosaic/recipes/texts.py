@@ -9,8 +9,6 @@ from tosaic.annotation.select import Select
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.stage import Stage
 
-__all__ = ["text_of"]
-
 _CONFIGS = ("int8", "uint8", "int16x8")
 
 

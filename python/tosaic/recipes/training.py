@@ -8,8 +8,6 @@ from typing import Any
 from tosaic.base.options import refusal
 from tosaic.recipes.stage import Stage
 
-__all__ = ["qat", "train_quantized"]
-
 
 def qat(train: Callable[[Any], object]) -> Stage:
     """Returns a stage that trains a model with quantization in its graph, in place of calibration.

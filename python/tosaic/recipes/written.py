@@ -14,12 +14,12 @@ import importlib
 import json
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tosaic import _core
 from tosaic.annotation import config, observers, rules, select, specs
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import is_mapping, shown
+from tosaic.base.options import invalid, is_mapping, shown
 from tosaic.base.quantization import QParams
 from tosaic.calibration import accuracy
 from tosaic.partitions.claimant import Claimant, ClaimantRule
@@ -28,8 +28,6 @@ from tosaic.recipes.stage import Stage
 
 if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
-
-__all__ = ["CLASSES", "from_json", "to_json"]
 
 _FORMAT, _VERSION = "tosaic recipe", 1
 _PACKAGES = (
@@ -114,10 +112,9 @@ def _name_of(function: Callable[..., Any], where: str) -> str:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     written = f"{module}:{name}"
     if module in (None, "__main__") or "<" in name or not name:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"the function in {where} has no name that another process can import",
+        raise invalid(
+            _WHERE,
+            f"the function in {where} has no name that another process can import",
             expected="a function at the top of a module",
             got=shown(function),
             hint="Define it in a module of its own, and import it from there",
@@ -130,14 +127,11 @@ def _name_of(function: Callable[..., Any], where: str) -> str:
 def _imported(name: str, where: str) -> Any:
     module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return attrgetter(path)(importlib.import_module(module))
     except MemoryError:
         raise
     except Exception as error:  # a module may raise anything
         raise _damaged(f"the function in {where}", f"'{name}'", f"{type(error).__name__}: {error}") from error
-    return found
 
 
 def _own_function(name: str, where: str) -> Any:
@@ -148,10 +142,9 @@ def _own_function(name: str, where: str) -> Any:
         found = _imported(name, where)
         if callable(found) and _is_listed(getattr(found, "__module__", "")):
             return found
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=_WHERE,
-        what=f"the function in {where} is not one that any recipe may name",
+    raise invalid(
+        _WHERE,
+        f"the function in {where} is not one that any recipe may name",
         expected=f"a function of {', '.join(_PACKAGES)}",
         got=shown(name),
         hint="If you trust whoever made the recipe, pass trust=True, or --trust to a command",
@@ -204,16 +197,13 @@ def _key(key: Any, where: str) -> Any:
 
 
 def _damaged(what: str, expected: str, got: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph, where=_WHERE, what=f"{what} is wrong", expected=expected, got=got
-    )
+    return invalid(_WHERE, f"{what} is wrong", expected=expected, got=got)
 
 
 def _unwritable(where: str, value: Any) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where=_WHERE,
-        what=f"{where} has no form in JSON",
+    return invalid(
+        _WHERE,
+        f"{where} has no form in JSON",
         expected="numbers, strings, functions of modules, and the objects of recipes",
         got=shown(value),
     )

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         str | os.PathLike[str] | bytes | PteFile | Program | Lowered | SplitLowered | Mapping[str, Any] | Any
     )
 
-__all__ = ["kernel_list"]
-
 _WHERE = "kernel_list"
 _UNNAMED = "program"
 

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from tosaic.annotation.resolution import FloatTensor, Resolution, ResolvedSlot
     from tosaic.annotation.specs import Slot, Spec
 
-__all__ = ["annotation_data", "describe_annotation", "narrow_sections", "slot_text", "spec_text"]
-
 _SHOWN = 12
 
 
 def describe_annotation(resolution: Resolution) -> Report:
     """Makes a report: who annotated what, conflicts, what is left float; all slots and the history folded."""
-    quantized = [row for row in resolution.slots if row.resolved is not None and _is_quantized(row.resolved)]
+    quantized = [r for r in resolution.slots if isinstance(r.resolved, Observed | Fixed | Derived | Foreign)]
     groups = {row.group for row in quantized if row.group is not None}
     return Report(
         title=f"{count(len(quantized), 'quantized slot')} in {count(len(groups), 'sharing group')}",
@@ -247,10 +245,6 @@ def _long(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 # ---- texts ----
-
-
-def _is_quantized(spec: Spec) -> bool:
-    return isinstance(spec, Observed | Fixed | Derived | Foreign)
 
 
 def _or_empty(value: int | None) -> str:

@@ -10,8 +10,6 @@ from html import escape
 from tosaic.report.document import Report
 from tosaic.report.parts import Picture, Section, table
 
-__all__ = ["Bar", "bar_chart", "bars_svg"]
-
 _WIDTH, _ROW, _TOP, _BOTTOM = 560, 18, 6, 24
 _MOST_NAME, _LETTER, _TEXT = 34, 6.3, 64
 _COLOUR, _LIGHT = "#3367d6", "#a9c1f5"

@@ -11,8 +11,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.base.problems import CheckResult
 
-__all__ = ["describe_check"]
-
 
 def describe_check(result: CheckResult) -> Report:
     """Makes a report of all reasons why a program does not fit a target."""

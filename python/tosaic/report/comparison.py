@@ -14,8 +14,6 @@ from tosaic.report.parts import Section, Table, table
 if TYPE_CHECKING:
     from tosaic.program.comparison import CompareRow, Comparison, Metrics, ModelRow
 
-__all__ = ["describe_comparison", "describe_diff", "metrics_row"]
-
 _SHOWN_ROWS = 12
 _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 ulp")
 _READING = """A node is right if its local error is within its bound: "of bound" is at most 1. The local error

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Line", "curve_svg"]
-
 _WIDTH, _HEIGHT = 560, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 16, 48
 _COLOURS = ("#3367d6", "#c5221f", "#188038", "#9334e6")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tosaic.report.parts import Section
 
-__all__ = ["Report"]
-
 
 @dataclass(frozen=True)
 class Report:

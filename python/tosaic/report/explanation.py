@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
     from tosaic.quantizing.explanation import QuantizationExplanation, QuantizedValue
 
-__all__ = ["describe_quantization"]
-
 _SHOWN_ROWS = 12
 
 

@@ -14,8 +14,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.ports.ports import Port
 
-__all__ = ["describe_export"]
-
 
 def describe_export(result: ExportResult) -> Report:
     """Makes a report of an export: the checks, groups, boundary, files and times."""
@@ -81,11 +79,8 @@ _PORT_COLUMNS = ("", "name", "type", "dim order", "scale", "zero point")
 def _ports(result: ExportResult) -> Iterator[tuple[str, ...]]:
     for role, ports in (("input", result.lowered.inputs), ("output", result.lowered.outputs)):
         for port in ports:
-            yield (role, port.path or port.name, port.type_text, _axes(port), *_scale(port))
-
-
-def _axes(port: Port) -> str:
-    return "".join(map(str, port.dim_order)) or "-"
+            axes = "".join(map(str, port.dim_order)) or "-"
+            yield (role, port.path or port.name, port.type_text, axes, *_scale(port))
 
 
 def _scale(port: Port) -> tuple[str, str]:

@@ -11,8 +11,6 @@ from tosaic.report.text import numeric_columns
 if TYPE_CHECKING:
     from tosaic.report.document import Report
 
-__all__ = ["fragment", "page"]
-
 _STYLE = """
 .tosaic{font:14px/1.45 system-ui,sans-serif;color:#1c1e21;max-width:72rem}
 .tosaic svg{max-width:100%;min-width:27rem;height:auto}

@@ -12,8 +12,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.partitions.kernel_plan import KernelNode, KernelProgram
 
-__all__ = ["describe_kernel_program"]
-
 _STATUS = {
     "kernel": "a kernel",
     "merged": "part of another kernel",

@@ -11,8 +11,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.pte.kernel_names import Kernel, KernelList, KernelVariant
 
-__all__ = ["describe_kernels"]
-
 
 def describe_kernels(kernels: KernelList) -> Report:
     """Makes a report of the kernels and backends, who needs them, and the calls by dtypes and dim orders."""

@@ -14,8 +14,6 @@ from tosaic.report.parts import Picture, Section, table
 if TYPE_CHECKING:
     from tosaic.lowering.layout import Demand, Layout
 
-__all__ = ["describe_layout", "layout_data", "layout_facts", "layout_sections"]
-
 
 def describe_layout(layout: Layout) -> Report:
     """Makes a report of the transposes with their reasons, and of the proven bound of their cost."""

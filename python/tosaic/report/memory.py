@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tosaic.memory.plan import MemoryComparison, MemoryPlan
     from tosaic.pte.file import PteFile
 
-__all__ = ["arena_svg", "describe_memory_comparison", "describe_memory_plan", "describe_pte_memory"]
-
 _SHOWN = 10
 _BUFFERS = ("buffer", "part", "kind", "path", "type", "bytes", "first", "last", "arena", "offset", "shares")
 _WIDTH, _HEIGHT = 720, 260

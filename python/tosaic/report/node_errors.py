@@ -9,8 +9,6 @@ from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.numbers import decibels
 from tosaic.report.parts import Picture, Section
 
-__all__ = ["error_sections"]
-
 _MOST_BARS = 48
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["count", "decibels", "memory", "small", "time", "ulps"]
-
 
 def small(value: float) -> str:
     """Formats a number that may be tiny, such as an error: ``0``, ``3.1e-07``, ``inf``.

@@ -15,8 +15,6 @@ from tosaic.report.text import render_markdown_table
 if TYPE_CHECKING:
     from tosaic import _core
 
-__all__ = ["describe_ops", "operators_document"]
-
 
 def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
     """Makes a report of the operator table, with the dtypes that run and that lower to each profile."""

@@ -16,8 +16,6 @@ from tosaic.report.parts import Picture, Section, table
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
 
-__all__ = ["describe_partition", "describe_place", "describe_split", "quotient_svg"]
-
 _SHOWN = 10
 _COLOURS = ("#d2e3fc", "#ceead6", "#fde7c3", "#e9d2fd", "#fad2cf", "#d0eef2")
 

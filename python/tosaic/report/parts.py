@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tosaic.base.visible import one_line, visible
 
-__all__ = ["Picture", "Section", "Table", "table"]
-
 
 @dataclass(frozen=True)
 class Table:

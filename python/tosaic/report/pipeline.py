@@ -10,8 +10,6 @@ from tosaic.report.parts import Section, table
 if TYPE_CHECKING:
     from tosaic.lowering.pipeline import Pipeline
 
-__all__ = ["describe_pipeline"]
-
 
 def describe_pipeline(pipeline: Pipeline) -> Report:
     """Makes a report of the passes of a pipeline, in order."""

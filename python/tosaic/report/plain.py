@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-__all__ = ["plain", "to_json"]
-
 
 def plain(value: Any) -> Any:
     """Converts dataclasses to dicts, tuples to lists, and infinities and NaN to strings."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tosaic.profiling.profile import Profile, ProfileShare
     from tosaic.profiling.steps import NodeOrigin, ProfiledStep
 
-__all__ = ["describe_lowering_profile", "describe_profile"]
-
 _SHOWN, _FEW = 12, 8
 _NARROW, _WIDE = 18, 34
 """The longest words in tables for a terminal, with two columns of words and with one."""
@@ -31,8 +29,9 @@ def describe_profile(profile: Profile) -> Report:
     """Makes a report of the profile of runs."""
     median, least = _milliseconds(profile.median_seconds), _milliseconds(profile.least_seconds)
     within = _milliseconds(sum(step.own_seconds for step in profile.steps))
+    runs = count(len(profile.runs), "run")
     facts = [
-        ("time", f"{_milliseconds(profile.seconds)} ms, the sum of the medians of {_runs(profile)}"),
+        ("time", f"{_milliseconds(profile.seconds)} ms, the sum of the medians of {runs}"),
         ("whole runs", f"median {median} ms, least {least} ms"),
         ("steps", f"{within} ms in {count(len(_that_ran(profile)), 'step')}"),
         ("outside steps", _outside(profile)),
@@ -49,10 +48,6 @@ def describe_profile(profile: Profile) -> Report:
         sections=tuple(_sections(profile)),
         data=_data(profile),
     )
-
-
-def _runs(profile: Profile) -> str:
-    return count(len(profile.runs), "run")
 
 
 def _outside(profile: Profile) -> str:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Io, Port
     from tosaic.program.program import Program
 
-__all__ = ["describe_graph", "describe_io", "describe_lowered", "describe_program", "memory_facts"]
-
 _MOST_OPERATORS = 24
 
 

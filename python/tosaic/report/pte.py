@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tosaic.pte.file import PteFile, PteMethod
     from tosaic.pte.plain import PteDelegate, PteTensor
 
-__all__ = ["describe_pte", "describe_pte_method"]
-
 _TENSORS = ("value", "name", "type", "kind", "memory", "offset", "bytes")
 _RECORDED = ("path", "quantized")  # of inputs and outputs, in the sidecar only
 _MOST_SPEC = 60

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tosaic.quantizing.explanation import QuantizationExplanation
     from tosaic.quantizing.quantized_program import QuantizedProgram
 
-__all__ = ["describe_quantized", "with_calibration"]
-
 _SHOWN_ROWS = 12
 _SHOWN_NAMES = 3
 _CONVERSIONS = ("quantize", "dequantize")

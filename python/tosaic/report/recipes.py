@@ -10,8 +10,6 @@ from tosaic.recipes.recipe import Recipe
 from tosaic.report.document import Report
 from tosaic.report.parts import Section, table
 
-__all__ = ["describe_differences", "describe_recipe", "describe_recipes"]
-
 
 def describe_recipe(recipe: Recipe) -> Report:
     """Makes a report of a recipe: its fields."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tosaic.base.reportable import Reportable
     from tosaic.report.document import Report
 
-__all__ = ["DESCRIPTIONS", "describe"]
-
 DESCRIPTIONS = {
     "CheckResult": ("tosaic.report.check", "describe_check"),
     "Comparison": ("tosaic.report.comparison", "describe_comparison"),

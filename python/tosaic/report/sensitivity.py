@@ -9,8 +9,6 @@ from tosaic.report.document import Report
 from tosaic.report.numbers import decibels
 from tosaic.report.parts import Picture, Section, table
 
-__all__ = ["curve_of", "describe_sensitivity"]
-
 _SHOWN_LAYERS = 12
 
 

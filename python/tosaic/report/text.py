@@ -13,8 +13,6 @@ from tosaic.report.parts import Picture, Table
 if TYPE_CHECKING:
     from tosaic.report.document import Report
 
-__all__ = ["GAP", "WIDTH", "numeric_columns", "render", "render_markdown_table", "render_table"]
-
 WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
 GAP = "  "
 _LEAST_WORDS = 16  # characters in a line of a column of words

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tosaic.program.comparison import Comparison
     from tosaic.report.document import Report
 
-__all__ = ["MismatchError", "assert_lowers", "assert_matches"]
-
 
 class MismatchError(AssertionError):
     """An assertion of this package failed; `report` shows why."""

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_runtest_makereport"]
-
 _LOST = "tosaic: a report that could not be kept"
 _LONGEST = 150
 _UNSAFE = r"[^\w.-]+"

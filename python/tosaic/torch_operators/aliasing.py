@@ -21,8 +21,6 @@ from tosaic.torch_operators.memory_regions import Region, anywhere_in
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.wrappers import Wrapped
 
-__all__ = ["Aliases", "Conflict", "Member", "Memory", "Tensor", "nodes_in"]
-
 
 class Tensor:
     """A tensor object: several nodes may be the same one.

@@ -8,8 +8,6 @@ from tosaic import _core
 from tosaic.torch_operators.dtypes import CATEGORY
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["OP", "axes_of", "axis_of", "fit", "ids", "per_overload", "spread"]
-
 OP: dict[str, int] = {row.name: row.id for row in _core.ops()}
 """The builder's number of each operator, by name."""
 

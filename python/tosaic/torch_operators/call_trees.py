@@ -7,8 +7,6 @@ from typing import Any
 
 from tosaic.ports.signature import Tree
 
-__all__ = ["arguments_tree", "field_names", "input_paths", "results_tree"]
-
 
 def arguments_tree(recorded: Tree | None, leaves: int) -> Tree:
     """Returns the structure of (args, kwargs), or a flat structure if the program does not record it."""

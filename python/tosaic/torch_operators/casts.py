@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, per_overload
-from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.call import Call, Rows, first_of
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -87,10 +87,9 @@ def dropout(c: Call, x: Ref, p: float, train: bool) -> Ref | None:
 
 
 @on("native_dropout")
-def native_dropout(c: Call, x: Ref, p: float, train: bool | None) -> list[Ref] | None:
-    if not c.only_first() or (train is not False and p != 0):
-        return None
-    return c.first(c.emit(OP["clone"], None, (x.id,)))
+@first_of
+def native_dropout(c: Call, x: Ref, p: float, train: bool | None) -> Ref | None:
+    return c.emit(OP["clone"], None, (x.id,)) if train is False or p == 0 else None
 
 
 def is_identity_in_place(name: str, args: Sequence[Any]) -> bool:

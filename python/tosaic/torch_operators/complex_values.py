@@ -18,6 +18,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
@@ -47,6 +48,9 @@ _BILINEAR = frozenset(["matmul", "mm", "bmm", "mv", "dot", "linalg_matmul", "lin
 class _Pair:
     real: Ref
     imag: Ref | None
+
+    def each(self, function: Callable[[Ref], Ref]) -> _Pair:
+        return _Pair(function(self.real), None if self.imag is None else function(self.imag))
 
 
 def has_complex(values: Sequence[Any]) -> bool:
@@ -287,23 +291,11 @@ def from_parts(c: Call, re: Ref, im: Ref) -> Complex:
 
 
 def _moved(c: Call, x: _Pair, perm: Sequence[int]) -> _Pair:
-    if list(perm) == sorted(perm):
-        return x
-    re, im = (
-        None if part is None else c.emit_inferred(OP["permute"], {"perm": list(perm)}, (part.id,))
-        for part in (x.real, x.imag)
-    )
-    assert re is not None
-    return _Pair(re, im)
+    return x.each(lambda part: Movements(c).permute(part, perm))
 
 
 def _shaped(c: Call, x: _Pair, shape: Sequence[int]) -> _Pair:
-    re, im = (
-        None if part is None else c.emit_inferred(OP["reshape"], {"shape": list(shape)}, (part.id,))
-        for part in (x.real, x.imag)
-    )
-    assert re is not None
-    return _Pair(re, im)
+    return x.each(lambda part: c.emit_inferred(OP["reshape"], {"shape": list(shape)}, (part.id,)))
 
 
 def _over_last_two(c: Call, x: _Pair, inverse: bool, halved: bool) -> _Pair:
@@ -343,9 +335,7 @@ def _normalised(c: Call, x: _Pair, normalization: int, count: int) -> _Pair:
     if normalization == 0:
         return x
     factor = 1 / (math.sqrt(count) if normalization == 1 else count)
-    re, im = (None if part is None else _binary(c, "mul", part, factor) for part in (x.real, x.imag))
-    assert re is not None
-    return _Pair(re, im)
+    return x.each(lambda part: _binary(c, "mul", part, factor))
 
 
 def _complex_result(x: _Pair) -> Complex:
@@ -397,18 +387,12 @@ def _mirrored(c: Call, x: _Pair, axis: int, size: int) -> _Pair:
     parts = []
     for part, sign in ((x.real, 1), (x.imag, -1)):
         assert part is not None
-        kept = _sliced(c, part, axis, 0, size // 2 + 1)
+        kept = Movements(c).slice(part, axis, 0, size // 2 + 1)
         if missing == 0:
             parts.append(kept)
             continue
-        tail = _sliced(c, part, axis, 1, 1 + missing)
+        tail = Movements(c).slice(part, axis, 1, 1 + missing)
         tail = c.emit_inferred(OP["flip"], {"axes": [axis]}, (tail.id,))
         tail = _unary(c, "neg", tail) if sign < 0 else tail
         parts.append(c.emit_inferred(OP["cat"], {"axis": axis}, (kept.id, tail.id)))
     return _Pair(*parts)
-
-
-def _sliced(c: Call, x: Ref, axis: int, start: int, end: int) -> Ref:
-    if start == 0 and end == x.shape[axis]:
-        return x
-    return c.emit_inferred(OP["slice"], {"axis": axis, "start": start, "end": end, "step": 1}, (x.id,))

@@ -14,10 +14,10 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, spread
-from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.places import FEW_PLACES, places, positions
-from tosaic.torch_operators.pooling import max_pool, resize
+from tosaic.torch_operators.pooling import max_pool, with_factors
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS", "Movements", "along", "within"]
@@ -32,43 +32,48 @@ _FAR = 1 << 62  # an address that is near the end of the 64-bit integers
 
 
 class Movements:
-    """Short names for the movement nodes that represent one call; `done` checks the type of the last one."""
+    """Short names for the nodes that represent one call; `done` checks the type of the last one."""
 
     def __init__(self, call: Call) -> None:
         self._c = call
 
-    def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+    def emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+        """Adds a node in front of the call's own node."""
         return self._c.emit_inferred(OP[op], attrs, tuple(operand.id for operand in operands))
+
+    def number(self, value: Any, like: Ref) -> Ref:
+        """Adds a rank-0 constant with the dtype of another value."""
+        return self._c.constant(fit(value, like.dtype), like.dtype)
 
     def reshape(self, x: Ref, shape: Sequence[int]) -> Ref:
         """Reshapes, unless `x` has the shape already."""
-        return x if tuple(x.shape) == tuple(shape) else self._emit("reshape", {"shape": list(shape)}, x)
+        return x if tuple(x.shape) == tuple(shape) else self.emit("reshape", {"shape": list(shape)}, x)
 
     def permute(self, x: Ref, perm: Sequence[int]) -> Ref:
         """Axis i of the result is axis ``perm[i]``."""
-        return x if list(perm) == list(range(len(perm))) else self._emit("permute", {"perm": list(perm)}, x)
+        return x if list(perm) == list(range(len(perm))) else self.emit("permute", {"perm": list(perm)}, x)
 
     def expand(self, x: Ref, shape: Sequence[int]) -> Ref:
         """Repeats axes of extent 1 and adds new axes in front."""
-        return x if tuple(x.shape) == tuple(shape) else self._emit("expand", {"shape": list(shape)}, x)
+        return x if tuple(x.shape) == tuple(shape) else self.emit("expand", {"shape": list(shape)}, x)
 
     def slice(self, x: Ref, axis: int, start: int, end: int, step: int = 1) -> Ref:
         """Takes every `step`-th element of [start, end) on an axis."""
         if (start, end, step) == (0, x.shape[axis], 1):
             return x
-        return self._emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
+        return self.emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
 
     def cat(self, parts: Sequence[Ref], axis: int) -> Ref:
         """Concatenates the parts, without empty parts."""
         kept = [part for part in parts if part.shape[axis] != 0] or parts[:1]
-        return kept[0] if len(kept) == 1 else self._emit("cat", {"axis": axis}, *kept)
+        return kept[0] if len(kept) == 1 else self.emit("cat", {"axis": axis}, *kept)
 
     def pad(self, x: Ref, before: Sequence[int], after: Sequence[int]) -> Ref:
         """Adds zeros around `x`; negative numbers remove elements."""
         if not any(before) and not any(after):
             return x
         attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": fit(0, x.dtype)}
-        return self._emit("pad", attrs, x)
+        return self.emit("pad", attrs, x)
 
     def pad_axis(self, x: Ref, axis: int, before: int, after: int) -> Ref:
         """Pads one axis, as `pad` does."""
@@ -81,9 +86,7 @@ class Movements:
 
     def slice_scatter(self, x: Ref, source: Ref, axis: int, start: int, end: int, step: int) -> Ref:
         """Replaces the elements that `slice` takes."""
-        return self._emit(
-            "slice_scatter", {"axis": axis, "start": start, "end": end, "step": step}, x, source
-        )
+        return self.emit("slice_scatter", {"axis": axis, "start": start, "end": end, "step": step}, x, source)
 
     def put(self, x: Ref, indices: Any, source: Ref) -> Ref:
         """Replaces elements of an `x` with one axis."""
@@ -91,14 +94,14 @@ class Movements:
 
     def cast(self, x: Ref, dtype: int) -> Ref:
         """Casts, unless `x` has the dtype already."""
-        return x if x.dtype == dtype else self._emit("cast", {"dtype": dtype}, x)
+        return x if x.dtype == dtype else self.emit("cast", {"dtype": dtype}, x)
 
     def take(self, x: Ref, axis: int, indices: Any) -> Ref:
         """Selects the positions of an axis that `indices` lists."""
         listed = np.asarray(indices, np.int64).reshape(-1)
         if listed.size == x.shape[axis] and bool((listed == np.arange(listed.size)).all()):
             return x
-        return self._emit("index_select", {"axis": axis}, x, self.constant(listed))
+        return self.emit("index_select", {"axis": axis}, x, self.constant(listed))
 
     def require(self, made: Sequence[int], indices: int | None = None) -> None:
         """Compares what a call makes with what torch recorded, before anything of that size is computed.
@@ -521,10 +524,7 @@ def index_fill(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     axis = axis_of(dim, rank)
     count = math.prod(index.shape)
     shape = [count if i == axis else extent for i, extent in enumerate(x.shape)]
-    if type(value) is Ref:
-        source = m.expand(m.cast(value, x.dtype), shape)
-    else:
-        source = m.expand(c.constant(fit(value, x.dtype), x.dtype), shape)
+    source = m.expand(m.cast(value, x.dtype) if type(value) is Ref else m.number(value, x), shape)
     if not rank:
         return m.done(source)
     return m.index_put(x, along(axis, m.reshape(index, [count])), source, False)
@@ -696,20 +696,6 @@ def instance_norm(
 # ---- pooling and resampling ----
 
 
-def _adaptive_max_pool(n: int) -> Any:
-    def emit(c: Call, x: Ref, _size: Any) -> list[Ref] | None:
-        """Returns the values; a call whose indices are used becomes opaque."""
-        if not c.only_first():
-            return None
-        return c.first(c.emit(OP["adaptive_max_pool"], {"shape": c.shape[-n:]}, (x.id,)))
-
-    return emit
-
-
-for _n in (1, 2, 3):
-    ROWS[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
-
-
 def _window_places(
     extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
 ) -> np.ndarray[Any, Any] | None:
@@ -740,11 +726,13 @@ def _window_places(
     return np.where(inside, places, np.take_along_axis(places, inside.argmax(axis=1)[:, None], axis=1))
 
 
-def _max_pool_with_indices(n: int, values_only: Any) -> Any:
+def _max_pool_with_indices(n: int) -> Emit:
+    values_only = max_pool(n)
+
     def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
         """Looks up the taps of all windows at once, which needs no extra axis per window axis."""
         if c.only_first():
-            return values_only(c, x, kernel, stride, padding, dilation, ceil)
+            return c.first(values_only(c, x, kernel, stride, padding, dilation, ceil))
         windows = [spread(given, n) for given in (kernel, stride or kernel, padding, dilation)]
         places = _window_places(x.shape[-n:], c.types[0][1][-n:], list(zip(*windows, strict=True)))
         if places is None:
@@ -766,11 +754,10 @@ def _max_pool_with_indices(n: int, values_only: Any) -> Any:
 
 
 for _n in (1, 2, 3):
-    _name = f"max_pool{_n}d_with_indices"
-    ROWS[_name] = _max_pool_with_indices(_n, max_pool(_n, True))
+    ROWS[f"max_pool{_n}d_with_indices"] = _max_pool_with_indices(_n)
 
 
-def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
+def nearest_exact(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
     """Takes the element under the center of each pixel, computed in float32 as torch does."""
     m, y = Movements(c), x
     for i, out in enumerate(c.shape[2:]):
@@ -783,28 +770,9 @@ def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
     return m.done(y)
 
 
-def nearest_exact(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
-    return _nearest_exact(c, x, scales)
-
-
-def nearest_exact_vec(c: Call, x: Ref, _size: Any, factors: Any) -> Ref:
-    return _nearest_exact(c, x, factors or ())
-
-
 for _n in (1, 2, 3):
     ROWS[f"_upsample_nearest_exact{_n}d"] = nearest_exact
-    ROWS[f"_upsample_nearest_exact{_n}d.vec"] = nearest_exact_vec
-
-
-def bicubic(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
-    return resize(c, x, "bicubic", corners, scales)
-
-
-def bicubic_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
-    return resize(c, x, "bicubic", corners, factors or ())
-
-
-ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
+    ROWS[f"_upsample_nearest_exact{_n}d.vec"] = with_factors(nearest_exact)
 
 
 def _option(c: Call, what: str, number: int, names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, ids, spread
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -15,11 +15,22 @@ on = ROWS.on
 
 
 def _conv(
-    c: Call, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
+    c: Call,
+    x: Ref,
+    w: Ref,
+    bias: Ref | None,
+    before: list[int],
+    after: list[int],
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    **attrs: Any,
 ) -> Ref:
     if x.shape[-len(before) - 1] == 0:  # torch's result has no channels then, whatever the weights have
         return c.emit(OP["full"], {"shape": c.shape, "value": 0.0, "dtype": c.dtype}, ())
-    attrs |= {"pad_before": before, "pad_after": after}
+    n = len(before)
+    attrs |= {"pad_before": before, "pad_after": after, "stride": spread(stride, n)}
+    attrs |= {"dilation": spread(dilation, n), "groups": groups}
     return c.emit(OP["conv"], attrs, ids(x, w, bias))
 
 
@@ -40,18 +51,7 @@ def conv_named_padding(
     total = [d * (k - 1) if same else 0 for d, k in zip(dilations, w.shape[2:], strict=True)]
     before = [t // 2 for t in total]
     after = [t - b for t, b in zip(total, before, strict=True)]
-    return _conv(
-        c,
-        x,
-        w,
-        bias,
-        before,
-        after,
-        stride=spread(stride, n),
-        dilation=dilations,
-        output_padding=[0] * n,
-        groups=groups,
-    )
+    return _conv(c, x, w, bias, before, after, stride, dilations, groups, output_padding=[0] * n)
 
 
 @on("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
@@ -84,20 +84,8 @@ def convolution(
     *_: Any,
 ) -> Ref:
     n = len(w.shape) - 2
-    pad = spread(padding, n)
-    return _conv(
-        c,
-        x,
-        w,
-        bias,
-        pad,
-        pad,
-        stride=spread(stride, n),
-        dilation=spread(dilation, n),
-        output_padding=spread(output_padding, n) if transposed else [0] * n,
-        groups=groups,
-        transposed=transposed,
-    )
+    pad, out = spread(padding, n), spread(output_padding, n) if transposed else [0] * n
+    return _conv(c, x, w, bias, pad, pad, stride, dilation, groups, output_padding=out, transposed=transposed)
 
 
 @on("linear")
@@ -153,35 +141,31 @@ def sdpa(
 
 
 @on("_scaled_dot_product_flash_attention_for_cpu")
+@first_of
 def sdpa_cpu(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, mask: Ref | None, scale: float | None
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+) -> Ref | None:
+    return sdpa(c, q, k, v, mask, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_flash_attention")
+@first_of
 def sdpa_flash(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, _debug: bool, scale: float | None
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, None, p, causal, scale, False)) if c.only_first() else None
+) -> Ref | None:
+    return sdpa(c, q, k, v, None, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_efficient_attention")
+@first_of
 def sdpa_efficient(
-    c: Call,
-    q: Ref,
-    k: Ref,
-    v: Ref,
-    mask: Ref | None,
-    _lse: bool,
-    p: float,
-    causal: bool,
-    scale: float | None,
-) -> list[Ref] | None:
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+    c: Call, q: Ref, k: Ref, v: Ref, mask: Ref | None, _lse: bool, p: float, causal: bool, scale: float | None
+) -> Ref | None:
+    return sdpa(c, q, k, v, mask, p, causal, scale, False)
 
 
 @on("_scaled_dot_product_attention_math")
+@first_of
 def sdpa_math(
     c: Call,
     q: Ref,
@@ -193,7 +177,5 @@ def sdpa_math(
     dropout_mask: Ref | None,
     scale: float | None,
     gqa: bool,
-) -> list[Ref] | None:
-    if not c.only_first() or dropout_mask is not None:
-        return None
-    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, gqa))
+) -> Ref | None:
+    return None if dropout_mask is not None else sdpa(c, q, k, v, mask, p, causal, scale, gqa)

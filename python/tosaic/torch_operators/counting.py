@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.torch_operators.arguments import OP, fit
-from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.pooling import with_factors
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -75,12 +76,10 @@ def histc(c: Call, x: Ref, bins: int, low: Any, high: Any) -> Ref | None:
     if CATEGORY[x.dtype] != 2 or total == 0:
         return None
 
-    def emit(op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
-        return c.emit_inferred(OP[op], attrs, tuple(each.id for each in operands))
-
     def number(value: float) -> Ref:
-        return c.constant(fit(float(value), x.dtype), x.dtype)
+        return m.number(float(value), x)
 
+    emit = m.emit
     x = m.reshape(x, [total])
     if low == high:
         attrs = {"axes": [0], "keepdim": False}
@@ -140,36 +139,33 @@ def _weights(extent: int, size: int, cubic: bool, align_corners: bool, factor: f
     return table
 
 
-def _smooth_resize(c: Call, x: Ref, cubic: bool, align_corners: bool, factors: Any) -> Ref | None:
-    """Two products with matrices of weights, along the last axis first.
-
-    Results of width 1 are left to torch, which computes each of their rows from the same row of the input.
-    """
-    if CATEGORY[x.dtype] != 2 or c.shape[3] == 1:
-        return None
-    m = Movements(c)
-    columns = _weights(x.shape[3], c.shape[3], cubic, align_corners, factors[1])
-    rows = _weights(x.shape[2], c.shape[2], cubic, align_corners, factors[0])
-    kind = np.float64 if x.dtype == CODE["f64"] else np.float32
-    wide = m.cast(x, CODE["f64"] if x.dtype == CODE["f64"] else CODE["f32"])
-    right = c.lifted(np.ascontiguousarray(columns.T.astype(kind)))
-    y = c.emit_inferred(OP["matmul"], None, (wide.id, right.id))
-    y = m.permute(y, [0, 1, 3, 2])
-    y = c.emit_inferred(OP["matmul"], None, (y.id, c.lifted(np.ascontiguousarray(rows.T.astype(kind))).id))
-    return m.done(m.cast(m.permute(y, [0, 1, 3, 2]), c.dtype))
-
-
-def _smooth_rows(name: str, cubic: bool) -> None:
-    @on(name)
-    def by_size(
-        c: Call, x: Ref, _size: Any, align_corners: bool, scale_h: float | None, scale_w: float | None
+def _smooth(cubic: bool) -> Emit:
+    def emit(
+        c: Call, x: Ref, _size: Any, corners: bool, scale_h: float | None, scale_w: float | None
     ) -> Ref | None:
-        return _smooth_resize(c, x, cubic, align_corners, (scale_h, scale_w))
+        """Two products with matrices of weights, along the last axis first.
 
-    @on(f"{name}.vec")
-    def by_factors(c: Call, x: Ref, _size: Any, align_corners: bool, factors: Any) -> Ref | None:
-        return _smooth_resize(c, x, cubic, align_corners, tuple(factors) if factors else (None, None))
+        Results of width 1 are left to torch, which computes each of their rows from the same row of the
+        input.
+        """
+        if CATEGORY[x.dtype] != 2 or c.shape[3] == 1:
+            return None
+        m = Movements(c)
+        columns = _weights(x.shape[3], c.shape[3], cubic, corners, scale_w)
+        rows = _weights(x.shape[2], c.shape[2], cubic, corners, scale_h)
+        kind = np.float64 if x.dtype == CODE["f64"] else np.float32
+        wide = m.cast(x, CODE["f64"] if x.dtype == CODE["f64"] else CODE["f32"])
+        right = c.lifted(np.ascontiguousarray(columns.T.astype(kind)))
+        y = m.permute(m.emit("matmul", None, wide, right), [0, 1, 3, 2])
+        y = m.emit("matmul", None, y, c.lifted(np.ascontiguousarray(rows.T.astype(kind))))
+        return m.done(m.cast(m.permute(y, [0, 1, 3, 2]), c.dtype))
+
+    return emit
 
 
-_smooth_rows("_upsample_bilinear2d_aa", False)
-_smooth_rows("_upsample_bicubic2d_aa", True)
+for _name, _emit in {
+    "_upsample_bilinear2d_aa": _smooth(False),
+    "_upsample_bicubic2d_aa": _smooth(True),
+}.items():
+    ROWS[_name] = _emit
+    ROWS[f"{_name}.vec"] = with_factors(_emit)

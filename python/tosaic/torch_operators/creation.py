@@ -14,42 +14,34 @@ ROWS = Rows()
 on = ROWS.on
 
 
-def _arange(c: Call, start: Any, end: Any, step: Any) -> Ref:
+@on("arange.start_step")
+def arange_step(c: Call, start: Any, end: Any, step: Any, *_: Any) -> Ref:
     return c.emit(OP["arange"], {"start": start, "end": end, "step": step, "dtype": c.dtype}, ())
-
-
-@on("arange")
-def arange(c: Call, end: Any, *_: Any) -> Ref:
-    return _arange(c, 0, end, 1)
 
 
 @on("arange.start")
 def arange_start(c: Call, start: Any, end: Any, *_: Any) -> Ref:
-    return _arange(c, start, end, 1)
+    return arange_step(c, start, end, 1)
 
 
-@on("arange.start_step")
-def arange_step(c: Call, start: Any, end: Any, step: Any, *_: Any) -> Ref:
-    return _arange(c, start, end, step)
+@on("arange")
+def arange(c: Call, end: Any, *_: Any) -> Ref:
+    return arange_step(c, 0, end, 1)
 
 
-def _filled(c: Call, value: Any) -> Ref:
+@on("scalar_tensor")
+def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
     return c.emit(OP["full"], {"shape": c.shape, "value": fit(value, c.dtype), "dtype": c.dtype}, ())
 
 
 @on("full", "full_like", "fill.Scalar")
 def full(c: Call, _like: Any, value: Any, *_: Any) -> Ref:
-    return _filled(c, value)
+    return scalar_tensor(c, value)
 
 
 @on("new_full")
 def new_full(c: Call, _like: Any, _size: Any, value: Any, *_: Any) -> Ref:
-    return _filled(c, value)
-
-
-@on("scalar_tensor")
-def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
-    return _filled(c, value)
+    return scalar_tensor(c, value)
 
 
 @on(
@@ -68,12 +60,12 @@ def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
 )
 def zeros(c: Call, *_: Any) -> Ref:
     """The elements of torch.empty are undefined; zeros are a valid choice."""
-    return _filled(c, 0)
+    return scalar_tensor(c, 0)
 
 
 @on("ones", "ones_like", "new_ones")
 def ones(c: Call, *_: Any) -> Ref:
-    return _filled(c, 1)
+    return scalar_tensor(c, 1)
 
 
 @on("copy", "fill.Tensor")

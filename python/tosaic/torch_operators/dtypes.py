@@ -5,8 +5,6 @@ from __future__ import annotations
 from tosaic import _core
 from tosaic.base.dtypes import is_float
 
-__all__ = ["CATEGORY", "CODE", "DEFAULT_OF_CATEGORY", "INTEGER_LIMITS", "NARROW_FLOATS"]
-
 CODE: dict[str, int] = {name: code for code, name in enumerate(_core.DTYPES)}
 """The position of each dtype, by name: ``CODE["f32"]``."""
 

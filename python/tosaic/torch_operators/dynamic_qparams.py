@@ -18,6 +18,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
 from tosaic.torch_operators.value import Ref
 
@@ -40,11 +41,8 @@ _SHORT_NAMES = {"uint8": "u8", "int8": "i8", "int16": "i16", "uint16": "u16", "i
 _SMALLEST = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 
 
-class Arithmetic:
+class Arithmetic(Movements):
     """Emits nodes in front of a call's own node, with numbers as torch promotes them."""
-
-    def __init__(self, c: Call) -> None:
-        self._c = c
 
     def emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref | float | int) -> Ref:
         """Emits a node. Numbers become constants."""
@@ -52,14 +50,6 @@ class Arithmetic:
         number = self._c.factor if op in ("mul", "div") else self._c.number
         ids = [each.id if isinstance(each, Ref) else number(each, like).id for each in operands]
         return self._c.emit_inferred(OP[op], attrs, ids)
-
-    def cast(self, x: Ref, code: int) -> Ref:
-        """Emits a cast, unless `x` has the dtype."""
-        return x if x.dtype == code else self.emit("cast", {"dtype": code}, x)
-
-    def reshape(self, x: Ref, shape: Sequence[int]) -> Ref:
-        """Emits a reshape, unless `x` has the shape."""
-        return x if list(x.shape) == list(shape) else self.emit("reshape", {"shape": list(shape)}, x)
 
     def extrema(self, x: Ref, axes: Sequence[int] | None, keepdim: bool) -> tuple[Ref, Ref]:
         """Returns the least and the greatest number over axes (none: all), with 0 among the numbers."""

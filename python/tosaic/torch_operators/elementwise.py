@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, fit, ids, per_overload
-from tosaic.torch_operators.call import Call, Emit, Rows, reads_data
+from tosaic.torch_operators.call import Call, Emit, Rows, reads_data, with_parameters
 from tosaic.torch_operators.dtypes import CATEGORY, CODE, INTEGER_LIMITS, NARROW_FLOATS
 from tosaic.torch_operators.value import NoValue, Ref
 
@@ -26,6 +26,23 @@ def unary(op: str) -> Emit:
         return c.emit(op_id, None, (x.id,))
 
     return emit
+
+
+def with_attributes(op: str, **types: str) -> Emit:
+    """Returns a row for an operator of one tensor, whose attributes are the other arguments.
+
+    Parameters
+    ----------
+    op : str
+    **types
+        The names of the attributes, in the order of the arguments, and the types of these.
+    """
+    op_id = OP[op]
+
+    def emit(c: Call, x: Ref, *values: Any) -> Ref:
+        return c.emit(op_id, dict(zip(types, values, strict=True)), (x.id,))
+
+    return with_parameters(emit, {"x": "Ref", **types})
 
 
 for _op in [
@@ -131,19 +148,15 @@ def clamp_tensors(c: Call, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
     return c.emit(OP["minimum"], None, (bounded.id, read(high).id))
 
 
-@on("clamp_min.Tensor")
-def clamp_min_tensor(c: Call, x: Ref, low: Ref) -> Ref:
-    return c.emit(OP["maximum"], None, ids(*c.alike(x, low)))
+def _extremum(op: str) -> Emit:
+    def emit(c: Call, x: Ref, bound: Ref) -> Ref:
+        return c.emit(OP[op], None, ids(*c.alike(x, bound)))
+
+    return emit
 
 
-@on("clamp_max.Tensor")
-def clamp_max_tensor(c: Call, x: Ref, high: Ref) -> Ref:
-    return c.emit(OP["minimum"], None, ids(*c.alike(x, high)))
-
-
-@on("leaky_relu")
-def leaky_relu(c: Call, x: Ref, slope: float) -> Ref:
-    return c.emit(OP["leaky_relu"], {"alpha": slope}, (x.id,))
+ROWS["clamp_min.Tensor"], ROWS["clamp_max.Tensor"] = _extremum("maximum"), _extremum("minimum")
+ROWS["leaky_relu"] = with_attributes("leaky_relu", alpha="float")
 
 
 @on("gelu")

@@ -17,8 +17,6 @@ from tosaic.torch_operators.origins import place_of
 from tosaic.torch_operators.reader import Reader
 from tosaic.torch_operators.value import NoValue, Ref, tensors_of
 
-__all__ = ["ForeignCalls", "keywords_of"]
-
 _READS_DATA = ("aten.item.default", "aten._local_scalar_dense.default")
 
 

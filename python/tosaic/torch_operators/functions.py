@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, per_overload
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of
 from tosaic.torch_operators.dtypes import CATEGORY, CODE, NARROW_FLOATS
-from tosaic.torch_operators.elementwise import binary, unary
+from tosaic.torch_operators.elementwise import binary, unary, with_attributes
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -66,14 +66,8 @@ def isfinite(c: Call, x: Ref) -> Ref:
     return c.emit(OP["lt"], None, (size.id, c.constant(math.inf, x.dtype).id))
 
 
-@on("log_sigmoid_forward")
-def log_sigmoid_forward(c: Call, x: Ref) -> list[Ref] | None:
-    return c.first(c.emit(OP["log_sigmoid"], None, (x.id,))) if c.only_first() else None
-
-
-@on("logit", "special_logit")
-def logit(c: Call, x: Ref, eps: float | None) -> Ref:
-    return c.emit(OP["logit"], {"eps": eps}, (x.id,))
+ROWS["log_sigmoid_forward"] = first_of(unary("log_sigmoid"))
+ROWS["logit"] = ROWS["special_logit"] = with_attributes("logit", eps="float | None")
 
 
 @on("nan_to_num")
@@ -85,41 +79,23 @@ def nan_to_num(c: Call, x: Ref, nan: float | None, posinf: float | None, neginf:
 # ---- activations ----
 
 
-def _elu(c: Call, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
-    attrs = {"alpha": alpha, "scale": scale, "input_scale": input_scale}
-    return c.emit(OP["elu"], attrs, (x.id,))
-
-
-@on("elu")
-def elu(c: Call, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
-    return _elu(c, x, alpha, scale, input_scale)
+_elu = ROWS["elu"] = with_attributes("elu", alpha="float", scale="float", input_scale="float")
 
 
 @on("celu")
-def celu(c: Call, x: Ref, alpha: float) -> Ref:
+def celu(c: Call, x: Ref, alpha: float) -> Any:
     return _elu(c, x, alpha, 1.0, 1.0 / alpha)
 
 
 @on("selu")
-def selu(c: Call, x: Ref) -> Ref:
+def selu(c: Call, x: Ref) -> Any:
     """The constants come from self-normalizing networks (Klambauer et al., 2017)."""
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
-@on("softplus")
-def softplus(c: Call, x: Ref, beta: float, threshold: float) -> Ref:
-    return c.emit(OP["softplus"], {"beta": beta, "threshold": threshold}, (x.id,))
-
-
-def _shrink(op: str) -> Emit:
-    def emit(c: Call, x: Ref, bound: float) -> Ref:
-        return c.emit(OP[op], {"alpha": bound}, (x.id,))
-
-    return emit
-
-
-ROWS["softshrink"] = _shrink("softshrink")
-ROWS["hardshrink"] = _shrink("hardshrink")
+ROWS["softplus"] = with_attributes("softplus", beta="float", threshold="float")
+ROWS["softshrink"] = with_attributes("softshrink", alpha="float")
+ROWS["hardshrink"] = with_attributes("hardshrink", alpha="float")
 
 
 @on("threshold")

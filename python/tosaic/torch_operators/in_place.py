@@ -18,8 +18,6 @@ from tosaic.torch_operators.reader import OUT_OF_PLACE, Reader
 from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
-__all__ = ["InPlaceCalls"]
-
 
 @dataclass(frozen=True, eq=False)
 class _After:
@@ -37,9 +35,9 @@ class _NamedMovements(Movements):
         super().__init__(writer)
         self._writer, self._names, self._write = writer, names, write
 
-    def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+    def emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
         self._name()
-        return super()._emit(op, attrs, *operands)
+        return super().emit(op, attrs, *operands)
 
     def put(self, x: Ref, indices: Any, source: Ref) -> Ref:
         """Replaces elements of an `x` with one axis."""

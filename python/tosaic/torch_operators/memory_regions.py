@@ -20,8 +20,6 @@ import numpy as np
 
 from tosaic.torch_operators.places import has_own_places, places
 
-__all__ = ["Region", "anywhere_in", "in_memory"]
-
 _MOST_COMPARED = 1 << 20  # elements of a tensor whose places are compared with the places of another
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, per_overload
 from tosaic.torch_operators.call import Call, Emit, Rows, reads_data
 from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.elementwise import with_attributes
 from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["ROWS"]
@@ -85,13 +86,11 @@ def movedim(c: Call, x: Ref, source: Any, destination: Any) -> Ref:
     return _permuted(c, x, [at[place] if place in at else next(rest) for place in range(rank)])
 
 
-@on("repeat")
-def repeat(c: Call, x: Ref, repeats: Sequence[int]) -> Ref:
-    return c.emit(OP["repeat"], {"shape": repeats}, (x.id,))
+repeat = ROWS["repeat"] = with_attributes("repeat", shape="Sequence[int]")
 
 
 @on("tile")
-def tile(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
+def tile(c: Call, x: Ref, dims: Sequence[int]) -> Any:
     return repeat(c, x, [1] * (len(x.shape) - len(dims)) + list(dims))
 
 
@@ -171,7 +170,8 @@ def flipud(c: Call, x: Ref) -> Ref:
     return flip(c, x, [0])
 
 
-def _pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any = None) -> Ref:
+@on("pad")
+def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
     """Torch lists (before, after) from the last axis backwards. Other modes than constant crop first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
@@ -193,40 +193,25 @@ def _pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any = None) 
     return c.emit(OP["pad"], attrs, (x.id,))
 
 
-@on("pad")
-def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
-    return _pad(c, x, padding, mode, value)
-
-
 @on("constant_pad_nd")
 def constant_pad(c: Call, x: Ref, padding: Sequence[int], value: Any) -> Ref:
-    return _pad(c, x, padding, "constant", value)
+    return pad(c, x, padding, "constant", value)
 
 
-@on("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
-    return _pad(c, x, padding, "reflect")
-
-
-@on("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
-    return _pad(c, x, padding, "replicate")
-
-
-@on("_pad_circular")
-def circular_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
-    return _pad(c, x, padding, "circular")
-
-
-def _triangle(op: str) -> Emit:
-    def emit(c: Call, x: Ref, diagonal: int) -> Ref:
-        return c.emit(OP[op], {"diagonal": diagonal}, (x.id,))
+def _pad(mode: str) -> Emit:
+    def emit(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
+        return pad(c, x, padding, mode, None)
 
     return emit
 
 
-ROWS["tril"] = _triangle("tril")
-ROWS["triu"] = _triangle("triu")
+ROWS["_pad_circular"] = _pad("circular")
+for _n in (1, 2, 3):
+    ROWS[f"reflection_pad{_n}d"] = _pad("reflect")
+    ROWS[f"replication_pad{_n}d"] = _pad("replicate")
+
+ROWS["tril"] = with_attributes("tril", diagonal="int")
+ROWS["triu"] = with_attributes("triu", diagonal="int")
 
 
 @on("gather")

@@ -15,8 +15,6 @@ from tosaic.torch_operators.reader import Reader
 from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.wrappers import WRAPPERS, Place, Wrapped, changes_dtypes, wrapper_name
 
-__all__ = ["NestedGraphs"]
-
 _CONTROL_FLOW = ("cond", "while_loop")
 
 

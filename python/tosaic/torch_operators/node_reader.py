@@ -29,8 +29,6 @@ from tosaic.torch_operators.reader import Reader
 from tosaic.torch_operators.value import NoValue, Ref
 from tosaic.torch_operators.wrappers import Place
 
-__all__ = ["NodeReader"]
-
 
 class NodeReader(Reader):
     """Reads the nodes of one graph: which row reads a call, and what is not a call of an ordinary row.

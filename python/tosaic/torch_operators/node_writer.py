@@ -8,18 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.aliasing import Aliases
+from tosaic.torch_operators.call import Call
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import Origin, Where, module_path, origin_of, source_of
 from tosaic.torch_operators.value import NoValue, Ref
-from tosaic.torch_operators.writer import CallWriter
-
-__all__ = ["NodeWriter", "Shared"]
 
 _CALLS = _core.CallWriter(module_path, source_of, Ref)
 
@@ -48,7 +44,7 @@ class Shared:
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)
 
 
-class NodeWriter(CallWriter):
+class NodeWriter(Call):
     """Writes the nodes of one call after another into a builder.
 
     Parameters
@@ -89,18 +85,6 @@ class NodeWriter(CallWriter):
     @abstractmethod
     def type_of(self, recorded: Any) -> tuple[int, Sequence[int]]:
         """Returns dtype and shape of a recorded tensor; of a complex one, of a part."""
-
-    @abstractmethod
-    def lifted(self, elements: NDArray[Any]) -> Ref:
-        """Adds a constant whose elements were computed while reading."""
-
-    @abstractmethod
-    def known_elements(self, ref: Ref) -> NDArray[Any] | None:
-        """Returns the elements of a constant as 64-bit numbers, or None for other values."""
-
-    @abstractmethod
-    def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
-        """Returns the dim order that a memory format asks for; None for other formats and other values."""
 
     # ---- the call ----
 
@@ -158,10 +142,6 @@ class NodeWriter(CallWriter):
             if user.users:
                 used.add(user.args[1])
         return used
-
-    def only_first(self) -> bool:
-        """True if no result of the call except result 0 is used."""
-        return self.used_results() <= {0}
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
         """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, axis_of, ids
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
@@ -70,23 +70,8 @@ def batch_norm(
     return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
 
 
-@on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
-def batch_norm_no_training(
-    c: Call,
-    x: Ref,
-    weight: Ref | None,
-    bias: Ref | None,
-    mean: Ref,
-    variance: Ref,
-    _momentum: float,
-    eps: float,
-) -> list[Ref] | None:
-    if not c.only_first():
-        return None
-    return c.first(c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance)))
-
-
 @on("native_batch_norm")
+@first_of
 def native_batch_norm(
     c: Call,
     x: Ref,
@@ -97,10 +82,16 @@ def native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> list[Ref] | None:
-    if not c.only_first():
-        return None
-    return c.first(batch_norm(c, x, weight, bias, mean, variance, training, momentum, eps))
+) -> Ref | None:
+    return batch_norm(c, x, weight, bias, mean, variance, training, momentum, eps)
+
+
+@on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
+@first_of
+def batch_norm_no_training(
+    c: Call, x: Ref, w: Ref | None, b: Ref | None, mean: Ref, variance: Ref, momentum: float, eps: float
+) -> Ref | None:
+    return batch_norm(c, x, w, b, mean, variance, False, momentum, eps)
 
 
 def _norm(c: Call, op: str, x: Ref, shape: Sequence[int], eps: float | None, *params: Ref | None) -> Ref:
@@ -114,23 +105,18 @@ def layer_norm(
     return _norm(c, "layer_norm", x, shape, eps, w, b)
 
 
-@on("native_layer_norm")
-def native_layer_norm(
-    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float
-) -> list[Ref] | None:
-    return c.first(_norm(c, "layer_norm", x, shape, eps, w, b)) if c.only_first() else None
-
-
 @on("rms_norm")
 def rms_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None) -> Ref:
     return _norm(c, "rms_norm", x, shape, eps, w)
 
 
-@on("_fused_rms_norm")
-def fused_rms_norm(
-    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None
-) -> list[Ref] | None:
-    return c.first(_norm(c, "rms_norm", x, shape, eps, w)) if c.only_first() else None
+@on("native_layer_norm")
+@first_of
+def native_layer_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float) -> Ref:
+    return _norm(c, "layer_norm", x, shape, eps, w, b)
+
+
+ROWS["_fused_rms_norm"] = first_of(rms_norm)
 
 
 @on("group_norm")
@@ -139,10 +125,11 @@ def group_norm(c: Call, x: Ref, groups: int, w: Ref | None, b: Ref | None, eps: 
 
 
 @on("native_group_norm")
+@first_of
 def native_group_norm(
     c: Call, x: Ref, w: Ref | None, b: Ref | None, _n: int, _c: int, _hw: int, groups: int, eps: float
-) -> list[Ref] | None:
-    return c.first(group_norm(c, x, groups, w, b, eps)) if c.only_first() else None
+) -> Ref:
+    return group_norm(c, x, groups, w, b, eps)
 
 
 @on("_weight_norm")

@@ -11,8 +11,6 @@ from tosaic import _core
 from tosaic.base.dtypes import NUMPY
 from tosaic.torch_operators.dtypes import CATEGORY
 
-__all__ = ["number_array"]
-
 
 def number_array(value: bool | int | float, code: int) -> NDArray[Any] | None:
     """Returns a number in a dtype, or None if numpy does not have the dtype.

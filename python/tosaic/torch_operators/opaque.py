@@ -15,8 +15,6 @@ from typing import Any
 
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["arguments_json"]
-
 
 def arguments_json(
     args: Any,

@@ -10,8 +10,6 @@ from tosaic.torch_operators.call import Emit
 from tosaic.torch_operators.casts import is_identity_in_place
 from tosaic.torch_operators.table import DROPPED, EVALUATED
 
-__all__ = ["OperatorRow", "Parameter", "Result", "Schema", "getitem_row"]
-
 # Schema parameters whose value differs between training and inference.
 _TRAINING = ("train", "training", "dropout", "dropout_p")
 _CHANGES_SHAPE = frozenset(

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.torch_operators.arguments import OP, axis_of, fit
+from tosaic.torch_operators.arguments import OP, axis_of
 from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.value import Ref
 
@@ -24,28 +25,8 @@ _I64 = CODE["i64"]
 _F32 = CODE["f32"]
 
 
-class _Nodes:
-    """Short names for the nodes that represent one call."""
-
-    def __init__(self, call: Call) -> None:
-        self._c = call
-
-    def emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
-        return self._c.emit_inferred(OP[op], attrs, tuple(operand.id for operand in operands))
-
-    def number(self, value: float, like: Ref) -> Ref:
-        return self._c.constant(fit(value, like.dtype), like.dtype)
-
-    def reshape(self, x: Ref, shape: Any) -> Ref:
-        return x if tuple(x.shape) == tuple(shape) else self.emit("reshape", {"shape": list(shape)}, x)
-
-    def slice(self, x: Ref, axis: int, start: int, end: int) -> Ref:
-        if (start, end) == (0, x.shape[axis]):
-            return x
-        return self.emit("slice", {"axis": axis, "start": start, "end": end, "step": 1}, x)
-
-    def cast(self, x: Ref, dtype: int) -> Ref:
-        return x if x.dtype == dtype else self.emit("cast", {"dtype": dtype}, x)
+class _Nodes(Movements):
+    """Short names for the nodes that order elements."""
 
     def argsort(self, x: Ref, axis: int, descending: bool = False, count: int | None = None) -> Ref:
         return self.emit("argsort", {"axis": axis, "descending": descending, "count": count}, x)
@@ -78,10 +59,6 @@ class _Nodes:
             for i, each in enumerate(made)
         ]
 
-    def result(self, made: Ref) -> Ref:
-        """Makes the value the result of the call, in the recorded shape."""
-        return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (made.id,))
-
 
 # ---- sorts ----
 
@@ -113,7 +90,7 @@ def topk(c: Call, x: Ref, k: int, dim: int, largest: bool, _order: bool) -> list
 def msort(c: Call, x: Ref) -> Ref:
     n = _Nodes(c)
     x, axis = n.along_axis(x, 0)
-    return n.result(n.gather(x, axis, n.argsort(x, axis)))
+    return n.done(n.gather(x, axis, n.argsort(x, axis)))
 
 
 @on("argsort")
@@ -172,7 +149,7 @@ def _median_rows(name: str, ignore_nan: bool) -> None:
         n = _Nodes(c)
         if math.prod(x.shape) == 0:
             return None
-        return n.result(_median(n, n.reshape(x, [math.prod(x.shape)]), 0, ignore_nan)[0])
+        return n.done(_median(n, n.reshape(x, [math.prod(x.shape)]), 0, ignore_nan)[0])
 
 
 _median_rows("median", False)
@@ -222,9 +199,9 @@ def _quantile(ignore_nan: bool) -> Emit:
         ordered = n.gather(x, axis, n.argsort(x, axis))
         found = [_at_rank(n, ordered, axis, float(each), interpolation, ignore_nan) for each in numbers.flat]
         if not numbers.shape:
-            return n.result(found[0])
+            return n.done(found[0])
         lead = [n.reshape(each, [1, *each.shape]) for each in found]
-        return n.result(lead[0] if len(lead) == 1 else n.emit("cat", {"axis": 0}, *lead))
+        return n.done(lead[0] if len(lead) == 1 else n.emit("cat", {"axis": 0}, *lead))
 
     return emit
 

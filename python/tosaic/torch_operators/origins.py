@@ -10,21 +10,6 @@ from typing import Any, TypeAlias
 
 from tosaic import _core
 
-__all__ = [
-    "Origin",
-    "Where",
-    "file_name",
-    "module_path",
-    "module_types",
-    "origin_of",
-    "place_of",
-    "source_of",
-    "source_targets",
-    "sources_of",
-    "type_name",
-    "types_in",
-]
-
 Origin: TypeAlias = tuple[str, str, str, str, int]
 """FX name, target, module path, file and line of a node: the form that `GraphBuilder` expects."""
 

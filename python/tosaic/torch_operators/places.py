@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FEW_PLACES", "has_own_places", "places", "positions"]
-
 FEW_PLACES = 1 << 20
 """A list of this number of places is made for a smaller result too, such as a result without elements."""
 

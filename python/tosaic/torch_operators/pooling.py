@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from tosaic.torch_operators.arguments import OP, spread
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Emit, Rows, first_of, with_parameters
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
 
 ROWS = Rows()
 on = ROWS.on
+
+
+def _windows(n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> dict[str, Any]:
+    kernels = spread(kernel, n)
+    return {
+        "kernel": kernels,
+        "stride": spread(stride, n) if stride else kernels,
+        "padding": spread(padding, n),
+        "dilation": spread(dilation, n),
+        "ceil_mode": ceil,
+    }
 
 
 def _avg_pool(n: int) -> Emit:
@@ -26,53 +38,34 @@ def _avg_pool(n: int) -> Emit:
         count_pad: bool,
         divisor: Any = None,
     ) -> Ref:
-        kernels = spread(kernel, n)
-        attrs = {
-            "kernel": kernels,
-            "stride": spread(stride, n) if stride else kernels,
-            "padding": spread(padding, n),
-            "dilation": [1] * n,
-            "ceil_mode": ceil,
-            "count_include_pad": count_pad,
-            "divisor_override": divisor,
-        }
+        attrs = _windows(n, kernel, stride, padding, 1, ceil)
+        attrs |= {"count_include_pad": count_pad, "divisor_override": divisor}
         return c.emit(OP["avg_pool"], attrs, (x.id,))
 
     return emit
 
 
-def max_pool(n: int, with_indices: bool) -> Emit:
-    def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-        if with_indices and not c.only_first():
-            return None
-        kernels = spread(kernel, n)
-        attrs = {
-            "kernel": kernels,
-            "stride": spread(stride, n) if stride else kernels,
-            "padding": spread(padding, n),
-            "dilation": spread(dilation, n),
-            "ceil_mode": ceil,
-        }
-        result = c.emit(OP["max_pool"], attrs, (x.id,))
-        return c.first(result) if with_indices else result
+def max_pool(n: int) -> Emit:
+    def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Ref:
+        return c.emit(OP["max_pool"], _windows(n, kernel, stride, padding, dilation, ceil), (x.id,))
+
+    return emit
+
+
+def _adaptive_pool(op: str, n: int) -> Emit:
+    def emit(c: Call, x: Ref, _size: Any) -> Ref:
+        return c.emit(OP[op], {"shape": c.shape[-n:]}, (x.id,))
 
     return emit
 
 
 for _n in (1, 2, 3):
     ROWS[f"avg_pool{_n}d"] = _avg_pool(_n)
-    ROWS[f"max_pool{_n}d"] = max_pool(_n, False)
-
-
-def _adaptive_avg_pool(n: int) -> Emit:
-    def emit(c: Call, x: Ref, _size: Any) -> Ref:
-        return c.emit(OP["adaptive_avg_pool"], {"shape": c.shape[-n:]}, (x.id,))
-
-    return emit
-
-
-for _n in (1, 2, 3):
-    ROWS[f"adaptive_avg_pool{_n}d"] = ROWS[f"_adaptive_avg_pool{_n}d"] = _adaptive_avg_pool(_n)
+    ROWS[f"max_pool{_n}d"] = max_pool(_n)
+    ROWS[f"adaptive_avg_pool{_n}d"] = ROWS[f"_adaptive_avg_pool{_n}d"] = _adaptive_pool(
+        "adaptive_avg_pool", _n
+    )
+    ROWS[f"adaptive_max_pool{_n}d"] = first_of(_adaptive_pool("adaptive_max_pool", _n))
 
 
 def resize(c: Call, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
@@ -87,25 +80,36 @@ def resize(c: Call, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> 
     return c.emit(OP["resize"], attrs, (x.id,))
 
 
+def with_factors(emit: Emit) -> Emit:
+    """Returns the row of an overload ``vec``, whose last argument is a list with the factors, or None."""
+
+    def emit_with_factors(c: Call, *args: Any) -> Any:
+        return emit(c, *args[:-1], *(args[-1] or [None] * (len(c.shape) - 2)))
+
+    own = inspect.signature(emit).parameters
+    types = {name: str(own[name].annotation) for name in ("x", "_size", "corners") if name in own}
+    return with_parameters(emit_with_factors, {**types, "factors": "Any"})
+
+
 def nearest(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
     return resize(c, x, "nearest", False, scales)
 
 
-def nearest_vec(c: Call, x: Ref, _size: Any, factors: Any) -> Ref:
-    return resize(c, x, "nearest", False, factors or ())
+def _smooth(mode: str) -> Emit:
+    def emit(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
+        return resize(c, x, mode, corners, scales)
+
+    return emit
 
 
-def linear_resize(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
-    return resize(c, x, "bilinear", corners, scales)
-
-
-def linear_resize_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
-    return resize(c, x, "bilinear", corners, factors or ())
-
-
-for _n in (1, 2, 3):
-    ROWS[f"upsample_nearest{_n}d"] = nearest
-    ROWS[f"upsample_nearest{_n}d.vec"] = nearest_vec
-for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"):
-    ROWS[_name] = linear_resize
-    ROWS[f"{_name}.vec"] = linear_resize_vec
+for _name, _emit in {
+    "upsample_nearest1d": nearest,
+    "upsample_nearest2d": nearest,
+    "upsample_nearest3d": nearest,
+    "upsample_linear1d": _smooth("bilinear"),
+    "upsample_bilinear2d": _smooth("bilinear"),
+    "upsample_trilinear3d": _smooth("bilinear"),
+    "upsample_bicubic2d": _smooth("bicubic"),
+}.items():
+    ROWS[_name] = _emit
+    ROWS[f"{_name}.vec"] = with_factors(_emit)

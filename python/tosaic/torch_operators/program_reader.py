@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostic, Diagnostics
 from tosaic.base.dim_order import dim_order_of
+from tosaic.base.options import unsupported
 from tosaic.ports.foreign import ForeignOp
 from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
@@ -21,8 +22,6 @@ from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Complex, NoValue, Ref
-
-__all__ = ["WEIGHTS", "ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
 
 WEIGHTS = ("parameter", "buffer", "lifted")
 _STATES = ("buffer_mutation", "parameter_mutation")
@@ -297,13 +296,10 @@ class ProgramReader(ABC):
 
 def _refuse_missing(value: Any, path: str) -> None:
     if type(value) is Complex:
-        raise _core.make_error(
-            _core.UnsupportedOp, where="import", what=f"the output '{path}' is complex", hint=HINT
-        )
+        raise unsupported("import", f"the output '{path}' is complex", hint=HINT)
     if type(value) is NoValue:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="import",
-            what=f"the output '{path}' is a result of {value.target} that has no value here",
+        raise unsupported(
+            "import",
+            f"the output '{path}' is a result of {value.target} that has no value here",
             hint="Numbers that depend on data and results that are not kept cannot be imported",
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of
-from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.call import Call, Rows, first_of
 from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
 from tosaic.torch_operators.dynamic_qparams import (
     Arithmetic,
@@ -344,35 +344,22 @@ def fake_quantize(c: Call, x: Ref, scale: Any, zero_point: Any, low: int, high: 
     return _faked(c, x, None, scale, zero_point, low, high)
 
 
-@on("fake_quantize_per_channel_affine")
+@on("fake_quantize_per_channel_affine", f"{_PT2E}fake_quant_per_channel")
 def fake_quantize_channels(
     c: Call, x: Ref, scale: Ref, zero_point: Ref, axis: int, low: int, high: int
 ) -> Ref:
     return _faked(c, x, axis_of(axis, len(x.shape)), scale, zero_point, low, high)
 
 
-def _only_output(emit: Emit) -> Emit:
-    def first(c: Call, *args: Any) -> list[Ref] | None:
-        return c.first(emit(c, *args)) if c.only_first() else None
-
-    return first
-
-
-on("fake_quantize_per_tensor_affine_cachemask")(_only_output(fake_quantize))
-on("fake_quantize_per_channel_affine_cachemask")(_only_output(fake_quantize_channels))
+ROWS["fake_quantize_per_tensor_affine_cachemask"] = first_of(fake_quantize)
+ROWS["fake_quantize_per_channel_affine_cachemask"] = first_of(fake_quantize_channels)
 
 
 @on("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+@first_of
 def fake_quantize_enabled(
     c: Call, x: Ref, scale: Any, zero_point: Any, enabled: Any, low: int, high: int
-) -> list[Ref] | None:
-    if not c.only_first():
-        return None
+) -> Ref:
     if not _numbers(c, enabled, "whether to quantize")[0]:
-        return c.first(c.emit(OP["clone"], None, (x.id,)))
-    return c.first(fake_quantize(c, x, scale, zero_point, low, high))
-
-
-@on(f"{_PT2E}fake_quant_per_channel")
-def fake_quant_per_channel(c: Call, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int) -> Ref:
-    return fake_quantize_channels(c, x, scales, zeros, axis, low, high)
+        return c.emit(OP["clone"], None, (x.id,))
+    return fake_quantize(c, x, scale, zero_point, low, high)

@@ -11,8 +11,6 @@ from tosaic.ports.foreign import ForeignOp
 from tosaic.torch_operators.aliasing import Conflict
 from tosaic.torch_operators.node_writer import NodeWriter
 
-__all__ = ["FUNCTIONALIZE", "OUT_OF_PLACE", "Reader"]
-
 FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
 OUT_OF_PLACE = "Write a call that returns the new value: y = y.mul(2) in place of y.mul_(2)"
 

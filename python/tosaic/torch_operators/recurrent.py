@@ -12,8 +12,6 @@ from tosaic.torch_operators.arguments import OP, ids
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["ROWS"]
-
 ROWS = Rows()
 on = ROWS.on
 

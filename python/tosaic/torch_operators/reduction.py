@@ -65,18 +65,20 @@ def _logical_over_axes(op: str) -> Emit:
 ROWS["any.dims"], ROWS["all.dims"] = _logical_over_axes("any"), _logical_over_axes("all")
 
 
+def _two_results(c: Call, x: Ref, *nodes: tuple[str, dict[str, Any]]) -> list[Ref | None]:
+    """Adds one node for each result of the call that is used, with this operator and these attributes."""
+    used = c.used_results()
+    return [
+        c.emit_result(i, OP[op], attrs, (x.id,)) if i in used or (not used and i == 0) else None
+        for i, (op, attrs) in enumerate(nodes)
+    ]
+
+
 def _extremum(value_op: str, index_op: str) -> Emit:
     def emit(c: Call, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
-        """Adds one node for each result of max.dim or min.dim that is used."""
-        used = c.used_results()
-        values = indices = None
-        if 0 in used or not used:
-            attrs: dict[str, Any] = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
-            values = c.emit_result(0, OP[value_op], attrs, (x.id,))
-        if 1 in used:
-            attrs = {"axis": axis_of(dim, len(x.shape)), "keepdim": keepdim}
-            indices = c.emit_result(1, OP[index_op], attrs, (x.id,))
-        return [values, indices]
+        axes, axis = axes_of(dim, len(x.shape)), axis_of(dim, len(x.shape))
+        value = (value_op, {"axes": axes, "keepdim": keepdim})
+        return _two_results(c, x, value, (index_op, {"axis": axis, "keepdim": keepdim}))
 
     return emit
 
@@ -92,38 +94,28 @@ def _spread_attrs(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str,
 
 def _spread_rows(op: str) -> None:
     """Registers the overloads of ``var`` or ``std``, without and with the mean."""
-    op_id = OP[op]
 
-    @on(f"{op}.correction")
     def spread(c: Call, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
-        return c.emit(op_id, _spread_attrs(x, dim, correction, keepdim), (x.id,))
+        return c.emit(OP[op], _spread_attrs(x, dim, correction, keepdim), (x.id,))
 
-    @on(op)
-    def of_all(c: Call, x: Ref, unbiased: bool) -> Ref:
-        return spread(c, x, None, int(unbiased), False)
-
-    @on(f"{op}.dim")
-    def of_axes(c: Call, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
-        return spread(c, x, dim, int(unbiased), keepdim)
-
-    @on(f"{op}_mean.correction")
     def with_mean(c: Call, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
-        used = c.used_results()
-        first = mean = None
-        if 0 in used or not used:
-            first = c.emit_result(0, op_id, _spread_attrs(x, dim, correction, keepdim), (x.id,))
-        if 1 in used:
-            attrs = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
-            mean = c.emit_result(1, OP["mean"], attrs, (x.id,))
-        return [first, mean]
+        mean = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
+        return _two_results(c, x, (op, _spread_attrs(x, dim, correction, keepdim)), ("mean", mean))
 
-    @on(f"{op}_mean")
-    def of_all_with_mean(c: Call, x: Ref, unbiased: bool) -> list[Ref | None]:
-        return with_mean(c, x, None, int(unbiased), False)
+    _spread_overloads(op, spread)
+    _spread_overloads(f"{op}_mean", with_mean)
 
-    @on(f"{op}_mean.dim")
-    def of_axes_with_mean(c: Call, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
-        return with_mean(c, x, dim, int(unbiased), keepdim)
+
+def _spread_overloads(name: str, emit: Emit) -> None:
+    ROWS[f"{name}.correction"] = emit
+
+    @on(name)
+    def of_all(c: Call, x: Ref, unbiased: bool) -> Any:
+        return emit(c, x, None, int(unbiased), False)
+
+    @on(f"{name}.dim")
+    def of_axes(c: Call, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Any:
+        return emit(c, x, dim, int(unbiased), keepdim)
 
 
 _spread_rows("var")

@@ -32,7 +32,8 @@ def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
     return Movements(c).expand(c.constant(fit(value, x.dtype), x.dtype), shape)
 
 
-def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+@on("scatter.src")
+def scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     """Reads only the part of the source that the index covers; a tensor of rank 0 is a single element."""
     m = Movements(c)
     if not x.shape:
@@ -42,14 +43,9 @@ def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     return c.emit(OP["scatter"], {"axis": axis}, (x.id, index.id, _covered(m, index, source).id))
 
 
-@on("scatter.src")
-def scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    return _scatter(c, x, dim, index, source)
-
-
 @on("scatter.value")
 def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
-    return _scatter(c, x, dim, index, _filled_like(c, value, x, index.shape))
+    return scatter(c, x, dim, index, _filled_like(c, value, x, index.shape))
 
 
 # ---- reductions ----

@@ -23,8 +23,6 @@ from tosaic.torch_operators import (
 )
 from tosaic.torch_operators.call import Rows
 
-__all__ = ["DROPPED", "EVALUATED", "TABLE"]
-
 TABLE = Rows.joined(
     contraction.ROWS,
     elementwise.ROWS,

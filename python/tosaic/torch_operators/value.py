@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Complex", "NoValue", "Ref", "Wrapper", "tensors_of"]
-
 
 class Ref:
     """A tensor value of the graph being built. The core makes such objects too, by their slots.

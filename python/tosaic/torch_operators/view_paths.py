@@ -22,8 +22,6 @@ import numpy as np
 from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.places import has_own_places, places, positions
 
-__all__ = ["Moves", "Path", "path_between"]
-
 _MOST_LISTED = 1 << 22  # elements of a tensor whose places are listed
 
 _Axes = Sequence[tuple[int, int]]  # sizes and strides, greatest stride first

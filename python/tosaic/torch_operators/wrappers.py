@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["WRAPPERS", "Place", "Wrapped", "changes_dtypes", "wrapper_name"]
-
 
 class Place(NamedTuple):
     """The nested graph that a node is in: the prefix of its name, and the module that has its attributes."""

@@ -25,8 +25,6 @@ from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.view_paths import Moves, Path, path_between
 
-__all__ = ["BEHIND_ALL", "Reader", "Write", "WrittenMemory"]
-
 BEHIND_ALL = 1 << 62
 """A position after all nodes."""
 

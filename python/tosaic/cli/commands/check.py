@@ -10,8 +10,6 @@ from tosaic.cli.options import add_bind, add_target
 from tosaic.cli.output import say
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "say what would not lower, and why"
 
 

@@ -10,8 +10,6 @@ from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.options import add_bind, add_source, add_threads
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "compare two programs node by node on the same inputs"
 
 

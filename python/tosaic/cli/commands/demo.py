@@ -8,8 +8,6 @@ from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.output import say
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "train, quantize, lower and check a small network"
 
 

@@ -15,8 +15,6 @@ from tosaic.cli.options import add_bind, add_io
 from tosaic.cli.showing import show
 from tosaic.devices.engines import engine_names
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "export, quantize, lower and check a model, as a recipe says"
 
 

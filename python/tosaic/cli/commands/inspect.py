@@ -13,8 +13,6 @@ from tosaic.cli.options import add_bind, add_csv, add_source
 from tosaic.cli.output import say
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "print what a file holds"
 
 

@@ -9,8 +9,6 @@ from tosaic.cli.errors import OK
 from tosaic.cli.output import say
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "list the kernels that a runtime has to register for .pte files"
 
 

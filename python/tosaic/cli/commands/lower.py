@@ -14,8 +14,6 @@ from tosaic.cli.options import add_bind, add_calibration, add_io, add_profile
 from tosaic.cli.output import say
 from tosaic.cli.showing import check_profile, output_path, show, show_with_profile
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "lower a program to a .tosa file"
 
 

@@ -15,8 +15,6 @@ from tosaic.devices.engines import EXAMPLES
 if TYPE_CHECKING:
     from tosaic.base.reportable import Reportable
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "plan which target takes which nodes, and say why"
 
 

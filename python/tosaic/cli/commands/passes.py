@@ -8,8 +8,6 @@ from tosaic.base.defaults import TARGET
 from tosaic.cli.errors import OK
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "list the passes that lower runs, in order"
 
 

@@ -13,8 +13,6 @@ from tosaic.cli.options import add_bind, add_calibration, add_file_and_samples
 from tosaic.cli.output import say
 from tosaic.cli.showing import output_path, show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "quantize a program of floats on samples"
 
 

@@ -11,8 +11,6 @@ from tosaic.cli.named import named_recipe, recipe_of
 from tosaic.cli.options import add_trust
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "list recipes, print one, or compare two"
 
 

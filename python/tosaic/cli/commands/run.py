@@ -11,8 +11,6 @@ from tosaic.cli.errors import OK, USAGE, fail
 from tosaic.cli.options import add_bind, add_profile, add_source, add_threads
 from tosaic.cli.showing import check_profile, show, show_with_profile
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "run a program on arrays"
 
 

@@ -9,8 +9,6 @@ from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.options import add_bind, add_file_and_samples
 from tosaic.cli.showing import show
 
-__all__ = ["SUMMARY", "add_options", "run"]
-
 SUMMARY = "say what each layer loses in low precision, and find cheap mixes"
 
 

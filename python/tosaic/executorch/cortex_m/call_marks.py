@@ -14,17 +14,6 @@ from torch.fx import Graph, Node
 
 from tosaic.fx.quantizer.write import note_for_arm
 
-__all__ = [
-    "add_mark",
-    "call_of",
-    "is_claimed",
-    "mark_calls",
-    "marked_nodes",
-    "nodes_by_call",
-    "remark",
-    "unmark",
-]
-
 _KEY = "tosaic"
 
 

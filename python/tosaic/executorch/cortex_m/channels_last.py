@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 
-from tosaic import _core
 from tosaic.base.dim_order import dim_order_of
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import refusal, shown, unsupported
 from tosaic.fx.quantizer.memory import Roots, written_arguments
 from tosaic.fx.quantizer.own_tensors import put, storage_of, tensor_at, tensor_places
-
-__all__ = ["exported_in_channels_last"]
 
 _ATEN = torch.ops.aten
 _STRIDED = (_ATEN.view.default, _ATEN._unsafe_view.default, _ATEN.as_strided.default)
@@ -68,10 +65,9 @@ def exported_in_channels_last(where: str, program: Any, module: Any) -> tuple[An
     except MemoryError:
         raise
     except Exception as error:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=where,
-            what="torch cannot export the program with inputs in channels-last order",
+        raise unsupported(
+            where,
+            "torch cannot export the program with inputs in channels-last order",
             got=f"{type(error).__name__}: {error}",
             hint="Export the model in this order, model.to(memory_format=torch.channels_last)",
         ) from error
@@ -94,10 +90,9 @@ def _make_independent_of_strides(where: str, module: torch.fx.GraphModule) -> No
         if node.target is not _ATEN.as_strided.default:
             node.target = node.target if shares else _ATEN.reshape.default
         elif shares or not _in_recorded_memory(module.graph, node):
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=where,
-                what=f"'{node.name}' reads memory by its strides, which are others in channels-last order",
+            raise unsupported(
+                where,
+                f"'{node.name}' reads memory by its strides, which are others in channels-last order",
                 got="memory that the program writes" if shares else "a tensor that has gaps in its memory",
                 hint="Read its elements with slices, as x[:, ::2], or make a copy before: x.clone()",
             )

@@ -27,8 +27,6 @@ from torch.fx import Graph, Node
 from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed
 from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, schema_of
 
-__all__ = ["MOST_TRANSPOSED", "Factor", "with_slices", "with_small_permutations", "without_factors"]
-
 MOST_TRANSPOSED = 4
 """The axes of the kernel that transposes."""
 

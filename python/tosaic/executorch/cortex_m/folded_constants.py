@@ -26,8 +26,6 @@ from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
 from tosaic.fx.quantizer.memory import Roots, attribute_of, written_arguments
 from tosaic.fx.reading.decomposed import is_random
 
-__all__ = ["fold_quantized_constants"]
-
 
 def fold_quantized_constants(module: GraphModule) -> None:
     """Computes the quantize calls of a module whose operands depend on no input, and puts buffers there.

@@ -47,8 +47,6 @@ from tosaic.fx.reading.treespec import return_plain_tuples
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 
-__all__ = ["lower_to_cortex_m"]
-
 _WHERE = "cortex_m_program"
 
 

@@ -25,8 +25,6 @@ from tosaic.base.quantization import QParams
 from tosaic.executorch.cortex_m.call_marks import add_mark, is_claimed, nodes_by_call
 from tosaic.fx.io.quantize_calls import inserted_by, is_dequantize, is_move, is_quantize, is_tensor
 
-__all__ = ["conversion_of", "with_own_conversions"]
-
 _DTYPES = {"i8": torch.int8, "u8": torch.uint8, "i16": torch.int16}
 
 

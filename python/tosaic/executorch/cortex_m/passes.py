@@ -22,13 +22,12 @@ from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPas
 from executorch.exir.pass_base import ExportPass, ProxyValue
 
 from tosaic import _core
+from tosaic.base.options import unsupported
 from tosaic.base.process import log_captured
 from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed, marked_nodes, nodes_by_call
 from tosaic.executorch.cortex_m.claimed_forms import MOST_TRANSPOSED
 from tosaic.executorch.cortex_m.planned_calls import kernel_of
 from tosaic.fx.io.quantize_calls import inserted_by, is_dequantize, is_move, is_quantize, is_tensor, schema_of
-
-__all__ = ["PassRun"]
 
 _WHERE = "cortex_m_program"
 _SAME_QUANTIZATION = {
@@ -105,10 +104,9 @@ class PassRun:
             if node is not None and _is_claimed_call(node):
                 self.refuse(str(call_of(node.meta)), pass_class, error)
                 raise _StoppedError from error
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=_WHERE,
-                what=f"ExecuTorch's {pass_class.__name__} fails on this program",
+            raise unsupported(
+                _WHERE,
+                f"ExecuTorch's {pass_class.__name__} fails on this program",
                 got=f"{type(error).__name__}: {error}",
                 hint=_hint(node),
             ) from error

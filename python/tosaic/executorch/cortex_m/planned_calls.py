@@ -18,11 +18,9 @@ from tosaic.base.quantization import QParams
 from tosaic.executorch.cortex_m.call_marks import nodes_by_call
 from tosaic.executorch.cortex_m.claimed_forms import Factor
 from tosaic.executorch.cortex_m.own_conversions import conversion_of
-from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize, schema_of
+from tosaic.fx.io.quantize_calls import is_conversion, schema_of
 from tosaic.partitions.kernel_plan import KernelNode
 from tosaic.partitions.plan import HOST, PartitionPlan, place_of
-
-__all__ = ["PlannedCalls", "kernel_of"]
 
 _CONVERSIONS = ("quantize", "dequantize")
 
@@ -52,7 +50,7 @@ class PlannedCalls:
         self._places = _places_of(plan)
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         self._named = {node.name for node in nodes}
-        conversions = {node.name for node in nodes if _is_conversion(node)}
+        conversions = {node.name for node in nodes if is_conversion(node)}
         computing = {node.name for node in nodes} - conversions
         self._calls = {
             node.id: _origins(node, conversions if node.op in _CONVERSIONS else computing)
@@ -189,17 +187,13 @@ def _origins(node: _core.Node, names: Container[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.fx_name for each in node.origins if each.fx_name in names))
 
 
-def _is_conversion(node: Node) -> bool:
-    return is_quantize(node) or is_dequantize(node)
-
-
 def _neighbours(node: Node) -> Iterator[str]:
     """Yields the calls before and after a call, through the conversions between them."""
     pending = [(each, "all_input_nodes") for each in node.all_input_nodes]
     pending += [(each, "users") for each in node.users]
     while pending:
         found, side = pending.pop()
-        if found.op == "call_function" and _is_conversion(found):
+        if found.op == "call_function" and is_conversion(found):
             pending += [(each, side) for each in getattr(found, side)]
         elif found.op == "call_function":
             yield found.name

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic import _core
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import checked, refusal, shown
+from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.devices.registry import device_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
 from tosaic.quantizing.quantized_program import QuantizedProgram
-
-__all__ = ["cortex_m_program", "half_conversion"]
 
 _WHERE = "cortex_m_program"
 _LIBRARY = "cortex_m"
@@ -79,19 +76,17 @@ def cortex_m_program(
             _WHERE, "quantized", "a QuantizedProgram or a torch.export.ExportedProgram", shown(quantized)
         )
     if not any("quantize_per" in str(node.target) for node in program.graph.nodes):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="the program is not quantized",
+        raise invalid(
+            _WHERE,
+            "the program is not quantized",
             expected="quantize and dequantize calls, as convert_pt2e makes them",
             hint="tosaic.quantize(program, samples) makes a QuantizedProgram",
         )
     halves = half_conversion(program)
     if halves is not None:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what="ExecuTorch's Cortex-M kernels quantize and dequantize f32 alone",
+        raise unsupported(
+            _WHERE,
+            "ExecuTorch's Cortex-M kernels quantize and dequantize f32 alone",
             node=halves,
             expected="a program of f32",
             got="quantized floats of 16 bits",

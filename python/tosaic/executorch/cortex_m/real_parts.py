@@ -23,8 +23,6 @@ from torch.fx.node import map_arg
 
 from tosaic.fx.quantizer.memory import Roots, written_arguments
 
-__all__ = ["with_real_parts"]
-
 _ATEN = torch.ops.aten
 _Pair = tuple[Node, Node]
 _MADE_OF_REAL: dict[Any, Callable[..., ComplexTensor]] = {

@@ -14,8 +14,6 @@ from tosaic.devices.registry import payloads
 from tosaic.executorch.delegates.lowering import lower_delegate
 from tosaic.executorch.delegates.specs import read_compile_specs
 
-__all__ = ["backend_named", "require_backends"]
-
 _made: dict[str, type] = {}
 """By name. ExecuTorch looks among subclasses, which nothing else may hold."""
 

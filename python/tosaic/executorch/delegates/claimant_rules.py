@@ -15,13 +15,10 @@ from typing import Any, TypeAlias
 from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
+from tosaic.fx.io.quantize_calls import is_conversion
 from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.partitions.plan import nodes_named
 from tosaic.torch_operators.origins import sources_of
-
-__all__ = ["ClaimantRules"]
-
 
 Call: TypeAlias = tuple[int, str]
 """A call of the user's program: which program, and the name of the call."""
@@ -70,7 +67,8 @@ class ClaimantRules:
         if not self.claimant.rules:
             return self.claimant
         is_last = str(program.dialect) == "EDGE"
-        calls = {node.name: self._call_of(node) for node in program.graph.nodes if not _is_conversion(node)}
+        # Conversions may have become qparams of other nodes, to whose rules they do not count.
+        calls = {node.name: self._call_of(node) for node in program.graph.nodes if not is_conversion(node)}
         all_calls = {node.name: self._call_of(node) for node in program.graph.nodes}
         made_of = {
             node.id: {
@@ -122,11 +120,6 @@ def _matching(rule: ClaimantRule, graph: _core.Graph) -> Iterator[_core.Node]:
 
 def _converts(node: _core.Node) -> bool:
     return node.op in ("quantize", "dequantize")
-
-
-def _is_conversion(call: Node) -> bool:
-    """True for calls that may have become qparams of other nodes, to whose rules they do not count."""
-    return is_quantize(call) or is_dequantize(call)
 
 
 def _for_nodes(rule: ClaimantRule, names: Sequence[str]) -> list[ClaimantRule]:

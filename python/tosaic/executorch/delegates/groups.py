@@ -25,7 +25,7 @@ from tosaic import _core
 from tosaic.base.problems import Problem
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.program import constant_placeholders, delegate_program
-from tosaic.executorch.wrapping.regroup import TAG, Tag, regrouped
+from tosaic.executorch.wrapping.regroup import TAG, Tag, is_taken, regrouped
 from tosaic.fx.io.quantize_calls import operator_of
 from tosaic.fx.reading.exported_program import read_program
 from tosaic.fx.reading.weights import CODE_OF
@@ -34,8 +34,6 @@ from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
 from tosaic.torch_operators.origins import file_name, module_path, source_of
-
-__all__ = ["DelegateGroups", "delegate_groups"]
 
 Trial = Callable[[Any], Sequence[Problem]]
 """Returns what keeps the program of a delegate from being lowered; nothing if it lowers."""
@@ -146,7 +144,7 @@ class _Search:
             if len(group) == 1 and None not in group:
                 wanted[node] = next(each for each in group if each is not None)
         for node in self.nodes:
-            if _is_taken(node):
+            if is_taken(node):
                 source = wanted.get(node.all_input_nodes[0])
                 if source is not None:
                     wanted[node] = source
@@ -275,14 +273,9 @@ def _described(
     )
 
 
-def _is_taken(node: Node) -> bool:
-    """True for an element of a tuple that another call returns."""
-    return node.op == "call_function" and node.target is operator.getitem
-
-
 def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]:
     """Returns what keeps a call from being imported, what was expected and found; else nothing."""
-    if _is_taken(node):
+    if is_taken(node):
         return ("it is taken from a call that stays outside",) if node.all_input_nodes[0] in left_out else ()
     if operator_of(node) is None:
         return ("control flow and delegates of others stay with ExecuTorch",)

@@ -19,8 +19,6 @@ from tosaic.fx.reading.weights import CODE_OF
 from tosaic.lowering.lowered import Lowered
 from tosaic.torch_operators.origins import place_of
 
-__all__ = ["lower_delegate", "problems_of_delegate"]
-
 _WHERE = "preprocess"
 _SAME_BITS = {"u8": "i8", "u16": "i16"}
 

@@ -16,12 +16,9 @@ from typing import Any
 
 from torch.fx import Node
 
-from tosaic.executorch.wrapping.outside import with_names_of_results
-from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.fx.io.quantize_calls import is_dequantize
-
-__all__ = ["with_own_dequantize"]
 
 
 def with_own_dequantize(program: Any) -> Any:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.base.options import checked, is_mapping, refusal, shown
+from tosaic.base.options import checked, invalid, is_mapping, refusal, shown
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["run_payloads"]
 
 Array = np.ndarray[Any, Any]
 
@@ -75,10 +73,9 @@ def run_payloads(
             raise refusal(where, "method", " or ".join(map(repr, sorted(program.methods))), method)
         program = program.exported_program(method)
     if not hasattr(program, "graph_signature"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="'program' is no program of ExecuTorch",
+        raise invalid(
+            where,
+            "'program' is no program of ExecuTorch",
             expected="an EdgeProgramManager or an ExportedProgram",
             got=shown(program),
         )

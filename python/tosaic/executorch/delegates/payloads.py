@@ -19,12 +19,10 @@ from torch.utils._pytree import tree_flatten
 from tosaic import _core
 from tosaic.base.arrays import as_array, dtype_name
 from tosaic.base.dtypes import OF_TORCH, is_held_as
-from tosaic.base.options import shown
+from tosaic.base.options import shown, unsupported
 from tosaic.executorch.wrapping.border_orders import lies_in
 from tosaic.executorch.wrapping.declared_orders import Order
 from tosaic.fx.running.written import write_tensor
-
-__all__ = ["Engine", "run_payloads_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Engine: TypeAlias = Callable[[bytes, list[Array]], Sequence[Array]]
@@ -93,10 +91,9 @@ class _Run(Interpreter):
     def _call(self, lowered: Any, tensors: Sequence[Any]) -> list[torch.Tensor]:
         engine = self._engines.get(lowered.backend_id)
         if engine is None:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=self._where,
-                what=f"nothing runs payloads of {lowered.backend_id}",
+            raise unsupported(
+                self._where,
+                f"nothing runs payloads of {lowered.backend_id}",
                 expected=" or ".join(sorted(self._engines)) or "an entry of 'engines'",
                 got=lowered.backend_id,
                 hint=f"pass engines={{'{lowered.backend_id}': a function of a payload and its arrays}}",

@@ -18,8 +18,6 @@ from tosaic.fx.reading.weights import CODE_OF
 from tosaic.ports.ports import Port
 from tosaic.ports.signature import InputLeaf, OutputLeaf, Signature
 
-__all__ = ["ProgramPorts", "ports_of_program"]
-
 _CALL = "executorch_call_delegate"
 
 

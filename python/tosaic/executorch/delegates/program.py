@@ -19,8 +19,6 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["constant_placeholders", "delegate_program"]
-
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 

@@ -14,11 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import checked, shown
+from tosaic.base.options import checked, invalid, shown
 from tosaic.devices.registry import payloads
-
-__all__ = ["delegates_of", "set_runtime_ids"]
 
 
 @checked
@@ -69,10 +66,9 @@ def delegates_of(program: Any) -> Iterator[Any]:
     elif hasattr(program, "graph_module") and hasattr(program, "graph_signature"):
         programs = [program]
     else:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="set_runtime_ids",
-            what="'program' is no program of ExecuTorch",
+        raise invalid(
+            "set_runtime_ids",
+            "'program' is no program of ExecuTorch",
             expected="an EdgeProgramManager or an ExportedProgram",
             got=shown(program),
         )

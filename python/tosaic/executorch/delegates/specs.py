@@ -9,15 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
 from tosaic.base.json_fields import read_json
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.devices.device import Payload
 from tosaic.devices.registry import payloads
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.payload_kinds import SPEC_FORMAT, SPEC_OWN, SPEC_TARGET, spec_entries
-
-__all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
 
 _WHERE = "preprocess"
 
@@ -90,10 +87,9 @@ def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
     texts = {spec.key: bytes(spec.value).decode(errors="replace") for spec in specs}
     for key in (SPEC_OWN, SPEC_TARGET, SPEC_FORMAT):
         if key not in texts:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what="these are no compile specs of a TosaicPartitioner",
+            raise invalid(
+                _WHERE,
+                "these are no compile specs of a TosaicPartitioner",
                 expected=f"an entry '{key}'",
                 got=", ".join(texts) or "none",
             )

@@ -21,8 +21,7 @@ from typing import Any
 import executorch.kernels.quantized  # noqa: F401 - registers operators that are left outside of delegates
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 
-from tosaic import _core
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown, unsupported
 from tosaic.executorch.delegates.backends import require_backends
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.groups import DelegateGroups, delegate_groups
@@ -41,8 +40,6 @@ from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.edge_plan import EdgePlan
 from tosaic.partitions.payload_kinds import flags_of, kind_of, require_tool
 from tosaic.partitions.plan import NodePlace
-
-__all__ = ["TosaicPartitioner"]
 
 _WHERE = "TosaicPartitioner"
 Kept = tuple[list[Any], Any]
@@ -149,11 +146,8 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
             No program was partitioned.
         """
         if not self._plans:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=_WHERE,
-                what="there is no plan yet",
-                expected="a program that was lowered with this partitioner",
+            raise invalid(
+                _WHERE, "there is no plan yet", expected="a program that was lowered with this partitioner"
             )
         return self._plans[-1]
 
@@ -252,10 +246,9 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
                 continue
             place = found.plan.why(node.name)
             reasons = "; ".join(each.problem.message for each in place.refusals)
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where=_WHERE,
-                what=f"a call of {operator} was kept whole for a delegate, and is in none",
+            raise unsupported(
+                _WHERE,
+                f"a call of {operator} was kept whole for a delegate, and is in none",
                 expected="the same verdict before and after the conversion to the edge dialect",
                 got=reasons,
                 node=place.node,

@@ -17,9 +17,7 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensor
 
-from tosaic import _core
-
-__all__ = ["WeightSources"]
+from tosaic.base.options import invalid
 
 
 class WeightSources:
@@ -61,10 +59,9 @@ class WeightSources:
             for each in _like(tensor, candidates):
                 if tensor.fake_mode.from_tensor(each, static_shapes=True) is tensor:
                     return each
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what=f"the numbers of the weight '{name}' are not known: ExecuTorch shows fake weights here",
+        raise invalid(
+            where,
+            f"the numbers of the weight '{name}' are not known: ExecuTorch shows fake weights here",
             expected="a program that was lowered with to_edge_transform_and_lower",
             got="a program that the partitioner has not seen before",
             hint="Call partitioner.remember(edge.exported_program()) before to_backend",

@@ -17,8 +17,6 @@ from tosaic.executorch.delegates.groups import DelegateGroups
 from tosaic.fx.io.quantize_calls import torch_operator
 from tosaic.fx.reading.targets import row_for
 
-__all__ = ["Whole", "decomposed_operators", "kept_whole"]
-
 
 @dataclass(frozen=True)
 class Whole:

@@ -27,14 +27,6 @@ from torch.fx.node import map_arg
 from tosaic.executorch.wrapping.declared_orders import ANY, GRID, Borders, Order, grids_of
 from tosaic.fx.io.quantize_calls import operator_of
 
-__all__ = [
-    "CONVERSION",
-    "WrongBorder",
-    "converted_at_borders",
-    "lies_in",
-    "wrong_borders",
-]
-
 CONVERSION = "tosaic_order_conversion"
 """Key of the metadata of a conversion that stays outside of delegates."""
 

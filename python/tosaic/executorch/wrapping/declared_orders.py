@@ -18,22 +18,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.fx import Graph, Node
 
-from tosaic import _core
-from tosaic.base.options import shown
-from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, operator_of, schema_of
+from tosaic.base.options import invalid, shown
+from tosaic.fx.io.quantize_calls import arguments_of, is_conversion, operator_of, schema_of
 from tosaic.fx.io.user_ports import user_ports
-
-__all__ = [
-    "ANY",
-    "CHANNELS_LAST",
-    "GRID",
-    "OTHERS",
-    "BorderOrders",
-    "Borders",
-    "Declared",
-    "Order",
-    "grids_of",
-]
 
 CHANNELS_LAST = (0, 2, 3, 1)
 ANY: Literal["any"] = "any"
@@ -143,10 +130,9 @@ class Borders:
             for key, _ in declared.tensors:
                 if (side, key) in self._used:
                     continue
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where=where,
-                    what=f"an entry of 'orders' names no {side} of a delegate",
+                raise invalid(
+                    where,
+                    f"an entry of 'orders' names no {side} of a delegate",
                     expected=f"a path or index of the user's {side}s, {OTHERS!r}, or the name of a node: "
                     f"one of {', '.join(map(repr, self._seen[side]))}",
                     got=shown(key),
@@ -184,7 +170,7 @@ def _behind_conversions(node: Node) -> Iterator[Node]:
 def _is_conversion(node: Node) -> bool:
     schema = schema_of(node) if node.op == "call_function" else None
     is_copy = schema is not None and schema.name in _COPIES
-    return (is_copy or is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node)
+    return (is_copy or is_conversion(node)) and isinstance(node.args[0], Node)
 
 
 def grids_of(graph: Graph) -> set[Node]:
@@ -222,4 +208,4 @@ def _keeps_axes(node: Node) -> bool:
     """True if each axis of the result means what it means in the operands."""
     operator = operator_of(node)
     is_elementwise = operator is not None and torch.Tag.pointwise in operator.tags
-    return is_elementwise or schema_of(node).name in _KEEP_AXES or is_quantize(node) or is_dequantize(node)
+    return is_elementwise or schema_of(node).name in _KEEP_AXES or is_conversion(node)

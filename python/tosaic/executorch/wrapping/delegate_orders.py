@@ -29,9 +29,8 @@ from tosaic.executorch.wrapping.border_orders import (
     wrong_borders,
 )
 from tosaic.executorch.wrapping.declared_orders import CHANNELS_LAST, BorderOrders, Order
-from tosaic.executorch.wrapping.outside import with_names_of_results
 from tosaic.executorch.wrapping.regroup import TAG
-from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.torch_operators.origins import place_of
 

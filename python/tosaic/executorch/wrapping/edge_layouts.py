@@ -14,8 +14,6 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from tosaic.fx.calls import apply_layout
 from tosaic.fx.layouts.applied import AppliedLayout
 
-__all__ = ["LayoutPass"]
-
 
 class LayoutPass(ExportedProgramPassBase):  # type: ignore[misc]
     """What `tosaic.executorch.layout_pass` returns.

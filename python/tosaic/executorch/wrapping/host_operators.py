@@ -14,12 +14,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.fx.io.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
 from tosaic.torch_operators.origins import source_targets
-
-__all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
 
 
 @dataclass(frozen=True)
@@ -97,10 +94,9 @@ class HostOperators:
             if any(self._is_source(each, node) for node in _calls(module)):
                 continue
             names = {_text_of(operator): None for operator in called}
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=self.where,
-                what=f"the program has no call of '{each.text}', which is in 'host_ops'",
+            raise invalid(
+                self.where,
+                f"the program has no call of '{each.text}', which is in 'host_ops'",
                 expected="an operator that the program calls",
                 got=f"calls of {', '.join(sorted(names)) or 'nothing'}",
                 hint=_near(each.operator, [operator._schema.name for operator in called]),
@@ -127,10 +123,9 @@ def _named(where: str, given: Any) -> _Named:
         return _Named(str(given), given._qualified_op_name, None)
     if isinstance(given, str) and given:
         return _read(where, given)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what="an entry of 'host_ops' is no operator",
+    raise invalid(
+        where,
+        "an entry of 'host_ops' is no operator",
         expected="an operator of torch, an edge operator, or a name like 'aten.grid_sampler_2d.default'",
         got=shown(given),
     )
@@ -143,10 +138,9 @@ def _read(where: str, text: str) -> _Named:
         name = operator if overload in (None, "default") else f"{operator}.{overload}"
         if operator in operators and (overload is None or name in known):
             return _Named(text, operator, overload)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"there is no operator {shown(text)}, which is in 'host_ops'",
+    raise invalid(
+        where,
+        f"there is no operator {shown(text)}, which is in 'host_ops'",
         expected="an operator that torch has, like 'grid_sampler_2d' or 'aten.grid_sampler_2d.default'",
         hint=_near(next(_readings(text))[0], sorted(operators))
         or "Import the library that registers the operator first",

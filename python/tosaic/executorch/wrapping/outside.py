@@ -19,20 +19,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from torch.export.graph_signature import ExportGraphSignature, OutputSpec, TensorArgument
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.executorch.wrapping.host_operators import HostOperators, bodies_of, modules_of
-from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
 from tosaic.fx.io.quantize_calls import is_dequantize, is_move, is_quantize, is_whole_copy
 from tosaic.fx.io.user_ports import UserPort, user_ports
 from tosaic.ports.port_names import known_names, near_names, position_of
 from tosaic.torch_operators.origins import place_of
-
-__all__ = ["Outside", "Ports", "with_names_of_results"]
 
 Ports: TypeAlias = str | Sequence[str | int] | None
 """What `quantized_inputs` and `quantized_outputs` may be."""
@@ -136,10 +133,9 @@ class Outside:
         for key in wanted:
             place = position_of(key, named)
             if place is None:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where=self.where,
-                    what=f"no such entry of '{option}'",
+                raise invalid(
+                    self.where,
+                    f"no such entry of '{option}'",
                     expected=known_names(named),
                     got=shown(key),
                     hint=near_names(key, named),
@@ -208,18 +204,6 @@ class _Shared:
 def _has_other_readers(chain: Sequence[Node], reader: Node) -> bool:
     readers = [*chain[1:], reader]
     return any(set(node.users) != {after} for node, after in zip(chain, readers, strict=True))
-
-
-def with_names_of_results(signature: ExportGraphSignature, graph: Graph) -> ExportGraphSignature:
-    """Returns the signature of a changed graph, which returns as many results as before."""
-    results = next(iter(reversed(graph.nodes))).args[0]
-    specs = [
-        OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
-        if isinstance(result, Node) and isinstance(spec.arg, TensorArgument)
-        else spec
-        for result, spec in zip(results, signature.output_specs, strict=True)
-    ]
-    return ExportGraphSignature(list(signature.input_specs), specs)
 
 
 # ---- chains ----

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tosaic.executorch.wrapping.outside import Outside
     from tosaic.executorch.wrapping.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
 
-__all__ = ["combine_partitioners", "layout_pass", "order_conversions", "read_outside", "wrap_partitioner"]
-
 _WHERE = "wrap_partitioner"
 Ports = Literal["all"] | Sequence[str | int] | None
 

@@ -30,9 +30,7 @@ import torch
 from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.fx.io.quantize_calls import is_dequantize, is_move, is_quantize, operator_of
-
-__all__ = ["TAG", "Tag", "regrouped"]
+from tosaic.fx.io.quantize_calls import is_conversion, is_dequantize, is_move, is_quantize, operator_of
 
 TAG = "delegation_tag"
 _LARGEST = 1 << 22  # elements with which a layout operator is tried
@@ -129,8 +127,8 @@ class _Regrouping:
             node = waiting.pop()
             if self._tag.pop(node, None) is None:
                 continue
-            waiting += [user for user in node.users if _is_taken(user)]
-            if _is_taken(node):
+            waiting += [user for user in node.users if is_taken(user)]
+            if is_taken(node):
                 waiting += node.all_input_nodes
 
     def _remove_exposed(self, group: Mapping[Node, Any]) -> None:
@@ -140,13 +138,14 @@ class _Regrouping:
             node = waiting.pop()
             if node not in self._tag:
                 continue
-            untied = _is_taken(node) and self._tag.get(node.all_input_nodes[0]) != self._tag[node]
-            untied = untied or any(_is_taken(user) and user not in self._tag for user in node.users)
+            untied = is_taken(node) and self._tag.get(node.all_input_nodes[0]) != self._tag[node]
+            untied = untied or any(is_taken(user) and user not in self._tag for user in node.users)
             if untied or (self._tags[self._tag[node]].integer_only and self._exposes(node, group)):
                 near = {*node.all_input_nodes, *node.users}
                 before = set(self._tag)
                 self._remove([node])
-                for removed in before - set(self._tag) if _is_taken(node) or _has_taken(node) else ():
+                has_taken = is_taken(node) or any(map(is_taken, node.users))
+                for removed in before - set(self._tag) if has_taken else ():
                     near |= {*removed.all_input_nodes, *removed.users}
                 waiting += [each for each in near if each in self._tag]
 
@@ -219,7 +218,7 @@ class _Regrouping:
                 divided.update(unit)
 
     def _is_tied(self, source: Node, node: Node, divided: Collection[Node]) -> bool:
-        if _is_taken(node):
+        if is_taken(node):
             return True
         if not _is_float(source):
             return False
@@ -273,13 +272,9 @@ def _members(label: Mapping[Node, Any]) -> dict[Any, list[Node]]:
 # ---- nodes ----
 
 
-def _is_taken(node: Node) -> bool:
+def is_taken(node: Node) -> bool:
     """True for an element of a tuple that another call returns."""
     return node.op == "call_function" and node.target is operator.getitem
-
-
-def _has_taken(node: Node) -> bool:
-    return any(map(_is_taken, node.users))
 
 
 def _is_float(node: Node) -> bool:
@@ -293,7 +288,7 @@ def _has_work(node: Node) -> bool:
     """False for quantize and dequantize nodes, and for layout operators that move nothing."""
     if node.op != "call_function":
         return node.op != "get_attr"
-    if _is_taken(node) or is_quantize(node) or is_dequantize(node):
+    if is_taken(node) or is_conversion(node):
         return False
     return not (is_move(node) and _moves_nothing(node))
 

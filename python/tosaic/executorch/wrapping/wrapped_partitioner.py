@@ -17,8 +17,7 @@ from typing import Any
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.operator.convert import to_out_variant
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.target import profiles_named
 from tosaic.executorch.wrapping.border_orders import CONVERSION
 from tosaic.executorch.wrapping.declared_orders import BorderOrders
@@ -27,8 +26,6 @@ from tosaic.executorch.wrapping.host_operators import modules_of
 from tosaic.executorch.wrapping.outside import Outside
 from tosaic.executorch.wrapping.regroup import TAG, Tag, regrouped
 from tosaic.fx.io.quantize_calls import torch_operator
-
-__all__ = ["CombinedPartitioner", "WrappedPartitioner", "require_partitioner"]
 
 Kept = tuple[list[Any], Callable[[Any], bool] | None]
 """What ``ops_to_not_decompose`` returns."""
@@ -39,10 +36,9 @@ def require_partitioner(where: str, option: str, value: Any) -> Partitioner:
     if isinstance(value, Partitioner):
         return value
     got = f"the class {value.__name__}, which has to be called" if isinstance(value, type) else shown(value)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what=f"'{option}' is no partitioner",
+    raise invalid(
+        where,
+        f"'{option}' is no partitioner",
         expected="an executorch.exir.backend.partitioner.Partitioner",
         got=got,
     )

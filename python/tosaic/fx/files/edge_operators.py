@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MODULES"]
-
 # Namespace of operators -> modules that register some of them.
 MODULES: dict[str, tuple[str, ...]] = {
     "cadence": ("executorch.backends.cadence.aot.ops_registrations",),

@@ -31,22 +31,11 @@ from torch.utils import _pytree
 
 from tosaic import _core
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import file_name
+from tosaic.base.options import file_name, invalid
 from tosaic.base.reading import open_file
 from tosaic.base.unpacking import require_room, room
 from tosaic.fx.files.edge_operators import MODULES as EXECUTORCH_MODULES
 from tosaic.pt2.archive import LEAST_UNPACKED, MOST_TIMES
-
-__all__ = [
-    "Archive",
-    "called",
-    "declared",
-    "load_libraries",
-    "make_plain",
-    "plain_file",
-    "read_archive",
-    "unreadable",
-]
 
 _PLAIN = "torch.ops."
 _EDGE = "executorch.exir.dialects.edge._ops."
@@ -145,10 +134,9 @@ def called(document: Any) -> set[str]:
 
 def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
     """Returns the error for a file that torch cannot read. It quotes the first line of `got`."""
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=f"torch cannot read '{file_name(path)}'",
+    return invalid(
+        "open",
+        f"torch cannot read '{file_name(path)}'",
         expected="a file written by torch.export.save",
         got=got.partition("\n")[0],
     )
@@ -263,20 +251,18 @@ def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
     package = modules[0].partition(".")[0] if modules else ""
     if failure is None:
         hint = "Import the library that registers them before the file is opened"
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="open",
-            what=what,
+        raise invalid(
+            "open",
+            what,
             expected="a library that registers them",
             got=f"none in {package} {importlib.metadata.version(package)}" if package else "none",
             hint=hint,
         )
     absent = (failure.name or "").partition(".")[0] or package
     absent = _PACKAGES.get(absent, absent)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=what,
+    raise invalid(
+        "open",
+        what,
         expected=f"the package {absent}",
         got=str(failure).partition("\n")[0],
         hint=f"pip install {absent}",

@@ -36,12 +36,9 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.base.options import file_name, shown
-from tosaic.fx.files.operator_names import SYMBOLIC_CALLS
+from tosaic.base.options import file_name, invalid, shown
 from tosaic.fx.files.tensor_pickles import read_tensors
 from tosaic.pt2.archive import Archive
-
-__all__ = ["Cleared", "cleared"]
 
 _HINT = "If you trust whoever made the file, pass trust=True, or --trust to a command"
 _MODEL = "models/model.json"
@@ -76,6 +73,16 @@ _TEXTS = {
 }
 """Keys whose strings torch never writes into code: remarks on a node, and strings that are arguments."""
 
+_ARITHMETIC = "eq ne le ge lt gt neg pos mul add sub floordiv mod pow truediv and_ or_ lshift rshift"
+_SYMBOLIC = "sym_not sym_int sym_float sym_ite sym_max sym_min sym_sqrt"
+# Functions over sizes and numbers, as `torch.export.save` names them.
+_SYMBOLIC_CALLS = frozenset(
+    [
+        *(f"_operator.{name}" for name in _ARITHMETIC.split()),
+        *(f"torch.{name}" for name in _SYMBOLIC.split()),
+        "math.trunc",
+    ]
+)
 _FACTORIES = {"list", "dict", "set", "tuple", "int", "float", "str", "bool"}
 _HIGHER_ORDER = {
     "associative_scan",
@@ -190,12 +197,7 @@ def cleared(path: Path, prepare: Callable[[Any], Any]) -> Cleared:
 
 
 def _refusal(path: Path, what: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=f"torch's loader could run code of '{file_name(path)}': {what}",
-        hint=_HINT,
-    )
+    return invalid("open", f"torch's loader could run code of '{file_name(path)}': {what}", hint=_HINT)
 
 
 def _document(archive: Archive, entry: str) -> Any:
@@ -435,7 +437,7 @@ def _require_operators(targets: Iterable[str]) -> None:
 
 def _fault_of_target(target: str) -> str:
     """Returns why a call of `target` is refused, or nothing."""
-    if target in SYMBOLIC_CALLS:
+    if target in _SYMBOLIC_CALLS:
         return ""
     if not target.startswith("torch.ops."):
         return "which is no operator"

@@ -26,8 +26,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["read_tensors"]
-
 _MOST_ITEMS = 1 << 20
 _DEEPEST = 100
 _MARK = object()

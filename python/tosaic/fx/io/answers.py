@@ -17,8 +17,6 @@ from tosaic.ports.io_forms import (
 )
 from tosaic.ports.port_names import Named
 
-__all__ = ["Ports", "answers"]
-
 Ports = str | None | Iterable[str | int] | Mapping[str | int, str | QParams]
 """What the options `inputs` and `outputs` may be."""
 

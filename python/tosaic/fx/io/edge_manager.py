@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tosaic import _core
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.fx.dialects import dialect_of
 from tosaic.fx.io.io_quantization import extract_from_exported
 from tosaic.ports.io_quant import IoQuant
-
-__all__ = ["extract_from_edge"]
 
 
 def extract_from_edge(
@@ -26,10 +23,9 @@ def extract_from_edge(
     """
     methods = dict(getattr(manager, "_edge_programs", {}))
     if method not in methods:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="extract_io_quant",
-            what=f"the program has no method '{method}'",
+        raise invalid(
+            "extract_io_quant",
+            f"the program has no method '{method}'",
             expected=" or ".join(map(repr, sorted(methods))) or "an EdgeProgramManager",
             got=shown(method),
         )

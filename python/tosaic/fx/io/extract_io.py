@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tosaic import _core
 from tosaic.base.dtypes import WITH_INTEGER_FORM
 from tosaic.base.exported import is_exported_program
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal
 from tosaic.base.quantization import QParams
 from tosaic.fx.io.answers import Ports, answers
 from tosaic.ports.io_forms import (
@@ -21,8 +21,6 @@ from tosaic.ports.io_forms import (
 from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.ports.ports import first_inputs
 from tosaic.program.program import Program
-
-__all__ = ["extract_io_quant"]
 
 P = TypeVar("P")
 _WHERE = "extract_io_quant"
@@ -113,12 +111,7 @@ def extract_io_quant(
 
 def _require_method(method: str, own: str) -> None:
     if method not in ("forward", own):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what=f"the program has no method '{method}'",
-            expected=f"'{own}', its only method",
-        )
+        raise invalid(_WHERE, f"the program has no method '{method}'", expected=f"'{own}', its only method")
 
 
 def _of_program(
@@ -126,10 +119,9 @@ def _of_program(
 ) -> tuple[Program, IoQuant]:
     graph = program.graph
     if graph.stage not in ("exported", "quantized"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=_WHERE,
-            what="the program is lowered already",
+        raise invalid(
+            _WHERE,
+            "the program is lowered already",
             expected="a program at stage exported or quantized",
             got=f"stage {graph.stage}",
             hint="Lower with io=, or extract before lowering",

@@ -21,8 +21,6 @@ import torch
 from torch.export.graph_signature import (
     ExportGraphSignature,
     OutputKind,
-    OutputSpec,
-    TensorArgument,
 )
 from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -31,7 +29,7 @@ from tosaic.base.dtypes import TORCH, WITH_INTEGER_FORM
 from tosaic.base.quantization import QParams
 from tosaic.fx.dialects import Aten, Dialect
 from tosaic.fx.io.answers import Ports, answers
-from tosaic.fx.io.graph_copy import copied_graph
+from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.quantize_calls import (
     ZEROING,
     arguments_of,
@@ -48,8 +46,6 @@ from tosaic.fx.reading.memory_order import set_value
 from tosaic.ports.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.ports.io_quant import IoQuant, PortQuant
 from tosaic.torch_operators.origins import place_of
-
-__all__ = ["Quantizations", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
 _FLOATS = tuple(getattr(torch, TORCH[dtype]) for dtype in sorted(WITH_INTEGER_FORM))
@@ -424,21 +420,12 @@ class _Rewrite:
         return list(self._new[self._reading.nodes[-1]].args[0])
 
     def _signature(self) -> ExportGraphSignature:
-        old = self._reading.program.graph_signature
-        specs = list(old.output_specs)
-        for i, (result, spec) in enumerate(zip(self._results(), specs, strict=True)):
-            if (
-                isinstance(result, Node)
-                and isinstance(spec.arg, TensorArgument)
-                and result.name != spec.arg.name
-            ):
-                specs[i] = OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
         output = self._new[self._reading.nodes[-1]]
         if "val" in output.meta:
             output.meta["val"] = tuple(
                 each.meta.get("val") if isinstance(each, Node) else each for each in self._results()
             )
-        return ExportGraphSignature(list(old.input_specs), specs)
+        return with_names_of_results(self._reading.program.graph_signature, self._graph)
 
     def _with_names(self, ports: list[PortQuant]) -> Iterator[PortQuant]:
         results = self._results()

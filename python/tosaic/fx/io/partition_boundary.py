@@ -12,8 +12,6 @@ from tosaic.ports.boundary_orders import boundary_orders
 from tosaic.ports.ports import Port
 from tosaic.program.program import Program
 
-__all__ = ["io_entries", "with_boundary"]
-
 
 def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any) -> Program:
     """Returns the program with integers at the inputs and outputs that `io` names, in the declared orders.

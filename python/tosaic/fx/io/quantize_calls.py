@@ -11,23 +11,6 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-__all__ = [
-    "CONVERSION_LIBRARIES",
-    "ZEROING",
-    "arguments_of",
-    "inserted_by",
-    "is_call",
-    "is_dequantize",
-    "is_move",
-    "is_quantize",
-    "is_tensor",
-    "is_whole_copy",
-    "operator_of",
-    "overwrites",
-    "schema_of",
-    "torch_operator",
-]
-
 _LIBRARY = "quantized_decomposed::"
 CONVERSION_LIBRARIES = (_LIBRARY, "torchao::")
 """The libraries whose operators quantize and dequantize."""
@@ -80,6 +63,11 @@ def is_quantize(node: Node) -> bool:
 def is_dequantize(node: Node) -> bool:
     """True for a call that makes floats of integers, of any granularity."""
     return _is_called(node, "dequantize_")
+
+
+def is_conversion(node: Node) -> bool:
+    """True for a call that makes integers of floats or floats of integers."""
+    return is_quantize(node) or is_dequantize(node)
 
 
 def _is_called(node: Node, start: str) -> bool:

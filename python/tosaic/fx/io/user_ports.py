@@ -16,8 +16,6 @@ from tosaic.fx.io.quantize_calls import is_tensor
 from tosaic.fx.reading.exported_program import module_argument_names, trees_of_call
 from tosaic.torch_operators.call_trees import input_paths
 
-__all__ = ["UserPort", "UserPorts", "user_ports"]
-
 
 @dataclass(frozen=True)
 class UserPort:

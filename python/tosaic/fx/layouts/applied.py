@@ -11,8 +11,6 @@ from tosaic.ports.boundary_orders import Form
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AppliedLayout", "Conversion", "Convert", "Unmet"]
-
 _Order = tuple[int, ...]
 
 

@@ -48,7 +48,7 @@ import torch
 from torch.export.graph_signature import ExportGraphSignature
 
 from tosaic import _core
-from tosaic.base.options import is_one_of, shown
+from tosaic.base.options import invalid, is_one_of, shown
 from tosaic.fx.layouts.applied import AppliedLayout
 from tosaic.fx.layouts.boundaries import Boundaries
 from tosaic.fx.layouts.boundary_layout import BoundaryLayout
@@ -59,8 +59,6 @@ from tosaic.fx.layouts.program_copy import WHERE, ProgramCopy, writes
 from tosaic.fx.reading.exported_program import functional_hint, read_program
 from tosaic.lowering.layout import Objective
 from tosaic.torch_operators.origins import Where
-
-__all__ = ["apply_program_layout"]
 
 
 def apply_program_layout(
@@ -74,13 +72,7 @@ def apply_program_layout(
 ) -> AppliedLayout:
     """See `tosaic.fx.apply_layout`."""
     if not is_one_of(mode, ("annotate", "convert")):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=WHERE,
-            what="unknown mode",
-            expected="annotate or convert",
-            got=shown(mode),
-        )
+        raise invalid(WHERE, "unknown mode", expected="annotate or convert", got=shown(mode))
     read = read_program(program, bind=bind)
     boundaries = Boundaries(read.imported.graph, orders)
     made = ProgramCopy(program, read)

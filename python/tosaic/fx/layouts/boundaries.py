@@ -10,8 +10,6 @@ from tosaic.fx.layouts.applied import Convert
 from tosaic.fx.layouts.program_copy import WHERE, Order
 from tosaic.ports.boundary_orders import boundary_orders, index_of, require_sides
 
-__all__ = ["Boundaries"]
-
 
 class Boundaries:
     """The entries of `orders` by side and position: orders for the plan, and which of them are converted."""

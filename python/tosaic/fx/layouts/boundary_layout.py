@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
 from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
 from tosaic.base.dim_order import is_same_order
+from tosaic.fx.io.graph_copy import with_names_of_results
 from tosaic.fx.layouts.boundaries import Boundaries
 from tosaic.fx.layouts.conversions import Conversions
 from tosaic.fx.layouts.planned_orders import PlannedOrders
@@ -19,8 +20,6 @@ from tosaic.fx.layouts.program_copy import WHERE, Order, ProgramCopy
 from tosaic.fx.reading.memory_order import dense_in_order, set_value
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Ref
-
-__all__ = ["BoundaryLayout"]
 
 
 class BoundaryLayout:
@@ -118,9 +117,8 @@ class BoundaryLayout:
         given: Any = output.args[0]
         results = list(given)
         old = self._copy.program.graph_signature
-        specs = list(old.output_specs)
         labelled: set[Node] = set()
-        for position, (result, spec) in enumerate(zip(results, specs, strict=True)):
+        for position, (result, spec) in enumerate(zip(results, old.output_specs, strict=True)):
             at = self._copy.read.outputs[position]
             if (
                 at is None
@@ -130,12 +128,10 @@ class BoundaryLayout:
                 continue
             for order, converts in self._orders_at_output(at, spec):
                 results[position] = result = self._output_in(result, order, converts, labelled)
-            if result.name != spec.arg.name:
-                specs[position] = OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
         output.args = (type(given)(results),)
         if "val" in output.meta:
             output.meta["val"] = map_arg(output.args[0], lambda node: node.meta.get("val"))
-        return ExportGraphSignature(list(old.input_specs), specs)
+        return with_names_of_results(old, output.graph)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[Order, bool]]:
         """Returns (order, whether a conversion makes it) for each order that an output passes through."""

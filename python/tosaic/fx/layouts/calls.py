@@ -22,8 +22,6 @@ from tosaic.fx.reading.targets import default_of
 from tosaic.torch_operators.origins import Where
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["CallLayout"]
-
 _FORMATS = ("memory_format", "dim_order")
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 

@@ -15,8 +15,6 @@ from tosaic.fx.layouts.program_copy import Order, ProgramCopy
 from tosaic.fx.reading.memory_order import format_of, order_name, set_value
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["Conversions"]
-
 
 class Conversions:
     """Adds conversions to a copy of a program.

@@ -18,8 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from tosaic.base.dim_order import dim_order_of, has_order
 from tosaic.fx.reading.memory_order import dense_in_order
 
-__all__ = ["as_computed", "is_recorded_right"]
-
 Numbers = Callable[[Any], Sequence[int]]
 
 

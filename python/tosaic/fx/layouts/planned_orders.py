@@ -12,8 +12,6 @@ from tosaic.fx.layouts.program_copy import Order, ProgramCopy
 from tosaic.lowering.layout import Objective, objective_of, read_plan
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["PlannedOrders"]
-
 
 class PlannedOrders:
     """A plan for the nodes of a copy of a program.

@@ -15,8 +15,6 @@ from tosaic.fx.io.graph_copy import copied_graph
 from tosaic.fx.reading.exported_program import ImportRecord
 from tosaic.fx.reading.targets import row_for
 
-__all__ = ["WHERE", "Order", "ProgramCopy", "can_compute", "has_tensors", "writes"]
-
 Order: TypeAlias = tuple[int, ...]
 """A dim order."""
 

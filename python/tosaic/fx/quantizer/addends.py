@@ -23,8 +23,6 @@ from tosaic.fx.quantizer.biases import elements_of
 from tosaic.fx.quantizer.graph import call_graph
 from tosaic.fx.quantizer.read_ranges import ReadRange, reach_of, read_range
 
-__all__ = ["SumOf", "link_addends", "separate_addends"]
-
 
 class SumOf:
     """A call that adds a constant, as the observer of the constant knows it.

@@ -14,8 +14,6 @@ from torch.fx import Node
 
 from tosaic.fx.quantizer.observers import TosaicMovingAverageMinMaxObserver
 
-__all__ = ["separate_averages"]
-
 
 def separate_averages(observers: MutableMapping[Any, Any]) -> None:
     """Gives each tensor of a group that shares a moving average an observer of its own.

@@ -25,8 +25,6 @@ from torchao.quantization.pt2e import DerivedObserverOrFakeQuantize
 from tosaic.annotation.bias import fitting_bias_scales, fitting_weight_scales, lost_bits
 from tosaic.fx.quantizer.observers import has_samples
 
-__all__ = ["BiasScale", "bias_scale_of", "elements_of", "link_biases"]
-
 _LOG = logging.getLogger(__name__)
 _Constant = Callable[[], torch.Tensor | None]
 _NOTED_BITS = 2

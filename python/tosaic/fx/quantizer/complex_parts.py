@@ -20,8 +20,6 @@ from torch.fx import GraphModule, Node
 
 from tosaic.fx.quantizer.state_writes import value_of
 
-__all__ = ["ComplexParts"]
-
 _ATEN = torch.ops.aten
 
 

@@ -45,8 +45,6 @@ from tosaic.fx.quantizer.quantizers import (
 from tosaic.fx.quantizer.read import Annotations, read
 from tosaic.fx.quantizer.write import write
 
-__all__ = ["ComposedQuantizer", "NodeConflict", "Policy"]
-
 Policy = Literal["first", "last", "error"]
 _LISTED = 5
 

@@ -45,8 +45,6 @@ from tosaic.fx.quantizer.observers import (
     TosaicWholeNumbersObserver,
 )
 
-__all__ = ["constructor_of"]
-
 _PER_TENSOR: dict[type[Observer], Any] = {
     MaskRange: TosaicMaskObserver,
     MinMax: TosaicMinMaxObserver,

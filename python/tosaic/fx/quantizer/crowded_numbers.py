@@ -19,8 +19,6 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.annotation.crowded import HIDING_REMEDY, LARGEST_NEAR, crowded_numbers
 
-__all__ = ["NoteOfCrowdedNumbers", "note_crowded_numbers"]
-
 _LOG = logging.getLogger(__name__)
 _ATEN = torch.ops.aten
 _SHARING = frozenset(

@@ -29,8 +29,6 @@ from tosaic.fx.quantizer.trained_norms import (
 )
 from tosaic.torch_operators.origins import Where, origin_of
 
-__all__ = ["fold_norms", "refuse_shared_folds"]
-
 _ATEN = torch.ops.aten
 _NORMS = (_ATEN.batch_norm.default, _ATEN._native_batch_norm_legit_no_training.default)
 _CONTRACTIONS = PLAIN_CONVOLUTIONS | TRANSPOSED_CONVOLUTIONS | {_ATEN.linear.default}

@@ -37,8 +37,6 @@ from tosaic.fx.quantizer.state_writes import functional_overload, states_to_roun
 from tosaic.torch_operators.aliasing import Aliases, Conflict
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
-__all__ = ["PART_OF", "with_functional_parts"]
-
 PART_OF = "tosaic_part_of"
 """In the metadata of a node: the call that computed this, too, when it was in place."""
 

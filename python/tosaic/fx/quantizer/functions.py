@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.fx import Node
-
-__all__ = ["Function", "function_of_reader"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class Function:
 
     def __call__(self, values: Sequence[float]) -> npt.NDArray[np.float64] | None:
         """Returns the float64 results for some numbers; None if they are not all finite."""
-        operator: Any = torch.ops
-        for part in self.target.split("."):
-            operator = getattr(operator, part)
+        operator = attrgetter(self.target)(torch.ops)
         args = list(self.args)
         args[self.place] = torch.tensor(values, dtype=torch.float64)
         with torch.no_grad():

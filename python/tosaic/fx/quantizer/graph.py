@@ -20,11 +20,10 @@ from torchao.quantization.pt2e.observer import ObserverBase
 from tosaic import _core
 from tosaic.annotation.call_graph import Call, CallGraph, CallKind, GraphPort, Operand
 from tosaic.base.dtypes import OF_TORCH
+from tosaic.base.options import invalid
 from tosaic.fx.reading.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
 from tosaic.torch_operators.origins import Where, file_name, module_path, source_of, type_name
-
-__all__ = ["bodies_of", "call_graph", "check_model"]
 
 _KINDS: dict[str, CallKind] = {"placeholder": "placeholder", "get_attr": "get_attr", "output": "output"}
 
@@ -40,10 +39,9 @@ def check_model(model: Any, where: str) -> GraphModule:
     if isinstance(model, GraphModule):
         _refuse_prepared(model, where)
         return model
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what="not a graph of torch",
+    raise invalid(
+        where,
+        "not a graph of torch",
         expected="the GraphModule that torch.export.export(module, args).module() returns",
         got=type(model).__name__,
     )
@@ -53,7 +51,7 @@ def _refuse_prepared(model: GraphModule, where: str) -> None:
     for node in model.graph.nodes:
         if node.op != "call_module":
             continue
-        observer = _attribute(model, str(node.target))
+        observer = attribute_at(model, str(node.target))
         if isinstance(observer, ObserverBase | FakeQuantizeBase):
             raise Where.of(
                 node.args[0] if node.args and isinstance(node.args[0], Node) else node, where
@@ -93,7 +91,7 @@ def bodies_of(model: GraphModule) -> dict[str, GraphModule]:
     found: dict[str, GraphModule] = {}
     for node in model.graph.nodes:
         if node.op == "get_attr" and str(node.target) not in found:
-            body = _attribute(model, str(node.target))
+            body = attribute_at(model, str(node.target))
             if isinstance(body, GraphModule):
                 found[str(node.target)] = body
                 found.update({f"{node.target}.{path}": inner for path, inner in bodies_of(body).items()})
@@ -107,21 +105,18 @@ def _call(model: GraphModule, node: Node) -> Call:
     meta = node.meta
     file, line = source_of(meta.get("stack_trace") or "")
     dtype, shape = _type_of(model, node)
+    modules = (meta.get("nn_module_stack") or {}).values()
     return Call(
         node.name,
         _KINDS.get(node.op, "call"),
         _target_text(node.target),
         tuple(_operands(node)),
-        tuple((module_path(path), type_name(kind)) for path, kind in _modules(meta)),
+        tuple((module_path(path), type_name(kind)) for path, kind in modules),
         f"{file_name(file)}:{line}" if file else "",
         dtype,
         shape,
         tuple(user.name for user in node.users),
     )
-
-
-def _modules(meta: dict[str, Any]) -> Sequence[tuple[str, Any]]:
-    return tuple((meta.get("nn_module_stack") or {}).values())
 
 
 def _target_text(target: Any) -> str:
@@ -160,7 +155,7 @@ def _places(arg: Any, path: str) -> Iterator[tuple[str, Node]]:
 def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | None]:
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
-        value = _attribute(model, str(node.target))
+        value = attribute_at(model, str(node.target))
     if not isinstance(value, torch.Tensor):
         return "", None
     name = str(value.dtype).removeprefix("torch.")
@@ -169,7 +164,8 @@ def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | Non
     return OF_TORCH.get(name, name), sizes
 
 
-def _attribute(model: torch.nn.Module, target: str) -> Any:
+def attribute_at(model: torch.nn.Module, target: str) -> Any:
+    """Returns the attribute at a path; None if there is none."""
     found: Any = model
     for name in target.split("."):
         found = getattr(found, name, None)

@@ -10,8 +10,6 @@ from typing import Any
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 
-__all__ = ["KEY", "Snapshot", "annotation_of", "restored_on_error", "snapshot"]
-
 KEY = "quantization_annotation"
 """Where annotations are in ``node.meta``."""
 

@@ -21,8 +21,6 @@ from torch.fx.node import map_arg
 
 from tosaic.torch_operators.wrappers import WRAPPERS, changes_dtypes, wrapper_name
 
-__all__ = ["with_inlined_wrappers"]
-
 
 def with_inlined_wrappers(model: GraphModule) -> dict[Node, str]:
     """Makes the changes in the graph of the model.

@@ -17,10 +17,33 @@ import torch
 from tosaic.annotation.joins import Scale, takers
 from tosaic.annotation.specs import Slot
 
-__all__ = ["JoinedScales"]
+
+class RelatedObservers:
+    """Observers of a graph whose scales depend on one another.
+
+    Attributes
+    ----------
+    observers : dict of slot to observer
+        Those that torchao has made.
+    name : str
+        What reports call the constructors.
+    """
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.observers: dict[Slot, Any] = {}
+
+    def constructor(self, slot: Slot, made: Any) -> Any:
+        """Returns a constructor of torchao's form, whose observer takes part."""
+        return _Constructor(self, slot, made)
+
+    def slot_of(self, observer: Any) -> Slot | None:
+        """Returns the slot of an observer that takes part."""
+        return next((slot for slot, each in self.observers.items() if each is observer), None)
 
 
-class JoinedScales:
+class JoinedScales(RelatedObservers):
     """The observers of a graph between which joins choose.
 
     Parameters
@@ -29,56 +52,52 @@ class JoinedScales:
         An operand of a join and its result, each the first slot of its sharing group.
     """
 
+    name = "Joined"
+
     def __init__(self, pairs: Sequence[tuple[Slot, Slot]]) -> None:
+        super().__init__()
         self.pairs = tuple(pairs)
-        self.observers: dict[Slot, Any] = {}
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The slots whose observers take part."""
         return tuple(dict.fromkeys(slot for pair in self.pairs for slot in pair))
 
-    def constructor(self, slot: Slot, made: Any) -> Any:
-        """Returns a constructor of torchao's form, whose observer takes part."""
-        return _Constructor(self, slot, made)
-
     def qparams(self, observer: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scale and zero point that an observer has among the others."""
-        scales = {slot: _scale(each) for slot, each in self.observers.items() if has_seen_samples(each)}
-        own = next((slot for slot, each in self.observers.items() if each is observer), None)
+        known = {slot: own_scale(each) for slot, each in self.observers.items()}
+        scales = {slot: scale for slot, scale in known.items() if scale is not None}
+        own = self.slot_of(observer)
         chosen = None if own is None else takers(self.pairs, scales).get(own)
         found = observer if chosen is None else self.observers[chosen]
         qparams: tuple[torch.Tensor, torch.Tensor] = found.own_qparams()
         return qparams
 
 
-def has_seen_samples(observer: Any) -> bool:
-    """Returns whether a scale follows from the samples of an observer."""
-    return bool(observer.min_val <= observer.max_val)
-
-
-def _scale(observer: Any) -> Scale:
+def own_scale(observer: Any) -> Scale | None:
+    """Returns the scale that follows from the samples of an observer; None without samples."""
+    if not observer.min_val <= observer.max_val:
+        return None
     scale, zero_point = observer.own_qparams()
-    bounds = observer.quant_min, observer.quant_max
-    return Scale(float(scale), int(zero_point), str(observer.dtype), *bounds)
+    return Scale(float(scale), int(zero_point), str(observer.dtype), observer.quant_min, observer.quant_max)
 
 
 class _Constructor:
     """What torchao's prepare calls as ``constructor.with_args(dtype=..., ...)()``."""
 
-    def __init__(self, joins: JoinedScales, slot: Slot, made: Any) -> None:
-        self._joins, self._slot, self._made = joins, slot, made
-        self.__name__ = "Joined"
+    def __init__(self, related: RelatedObservers, slot: Slot, made: Any) -> None:
+        self._related, self._slot, self._made = related, slot, made
+        self.__name__ = related.name
 
     def with_args(self, **options: Any) -> _Constructor:
         """Returns the constructor with further options."""
-        return _Constructor(self._joins, self._slot, self._made.with_args(**options))
+        return _Constructor(self._related, self._slot, self._made.with_args(**options))
 
     def __call__(self, **options: Any) -> Any:
         """Makes an observer."""
         observer = self._made(**options)
-        observer.joins = self._joins
-        self._joins.observers[self._slot] = observer
+        observer.joins = self._related
+        self._related.observers[self._slot] = observer
         return observer
 
     def __deepcopy__(self, _: Any) -> _Constructor:

@@ -27,7 +27,7 @@ from tosaic.base.dtypes import TORCH
 from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.fx.quantizer.functional_parts import with_functional_parts
-from tosaic.fx.quantizer.graph import bodies_of
+from tosaic.fx.quantizer.graph import attribute_at, bodies_of
 from tosaic.fx.quantizer.held_annotations import KEY
 from tosaic.fx.quantizer.inlined_wrappers import with_inlined_wrappers
 from tosaic.fx.quantizer.moved_weights import moved_back, qparams_before, with_moves
@@ -44,8 +44,6 @@ from tosaic.fx.quantizer.symbolic_sizes import bound_sizes, exported_again, warn
 
 if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft
-
-__all__ = ["to_exported"]
 
 
 def to_exported(exported: Any, draft: Draft, *, symbolic: bool = True) -> torch.export.ExportedProgram:
@@ -122,9 +120,9 @@ def _states_as_inputs(model: GraphModule, graph: _core.Graph) -> list[_State]:
         readers = [node for node in model.graph.nodes if node.op == "get_attr" and node.target == path]
         if not readers:
             continue
-        owner = _attribute(model, path.rpartition(".")[0]) if "." in path else model
+        owner = attribute_at(model, path.rpartition(".")[0]) if "." in path else model
         persistent = path.rpartition(".")[2] not in owner._non_persistent_buffers_set
-        state = _State(path, _attribute(model, path).clone(), f"_tosaic_state_{at}", persistent)
+        state = _State(path, attribute_at(model, path).clone(), f"_tosaic_state_{at}", persistent)
         with model.graph.inserting_before(next(iter(model.graph.nodes))):
             made = model.graph.placeholder(state.input)
         made.meta = dict(readers[0].meta)
@@ -397,7 +395,7 @@ class _Weights:
         """Returns a node right after another one that has the wanted elements in place of its own."""
         made = self._made.setdefault(node, [])
         for each in made:
-            if torch.equal(_attribute(self._model, str(each.target)), wanted):
+            if torch.equal(attribute_at(self._model, str(each.target)), wanted):
                 return each
         name = f"_tosaic_weight_{sum(map(len, self._made.values()))}"
         self._model.register_buffer(name, wanted)
@@ -412,7 +410,7 @@ class _Weights:
         if node not in self._values:
             self._values[node] = None
             if node.op == "get_attr":
-                found = _attribute(self._model, str(node.target))
+                found = attribute_at(self._model, str(node.target))
             elif node.op == "call_function" and node.all_input_nodes:
                 values = {each: self._value(each) for each in node.all_input_nodes}
                 if any(value is None for value in values.values()):
@@ -515,17 +513,10 @@ def _spec(qparams: QParams) -> QuantizationSpec:
     )
 
 
-def _attribute(model: Any, target: str) -> Any:
-    found = model
-    for name in target.split("."):
-        found = getattr(found, name, None)
-    return found
-
-
 def _set_attribute(model: Any, target: str, tensor: torch.Tensor) -> None:
     """Replaces a parameter or buffer. The old tensor, which other modules may share, is not changed."""
     path, _, name = target.rpartition(".")
-    owner = _attribute(model, path) if path else model
+    owner = attribute_at(model, path) if path else model
     if name in owner._parameters:
         owner._parameters[name] = torch.nn.Parameter(tensor, requires_grad=False)
     else:

@@ -11,8 +11,6 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-__all__ = ["Roots", "attribute_of", "is_in_place", "memory_of", "written_arguments"]
-
 
 def _schema(node: Node) -> torch.FunctionSchema | None:
     return getattr(node.target, "_schema", None) if node.op == "call_function" else None

@@ -39,8 +39,6 @@ from tosaic.fx.training_calls import (
     with_arguments,
 )
 
-__all__ = ["ByMode", "Conversion", "switch_modes", "switch_modes_in_training"]
-
 _LOG = logging.getLogger(__name__)
 _ATEN = torch.ops.aten
 _COUNTER = "num_batches_tracked"

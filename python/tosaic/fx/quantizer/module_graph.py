@@ -21,8 +21,6 @@ from tosaic.fx.training_calls import Products, arguments_in, is_in_training, wit
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Complex, Ref
 
-__all__ = ["ImportedModule", "import_module", "module_reader", "read_module"]
-
 # Rows by call target, which do not depend on the module.
 _ROWS: dict[Any, OperatorRow | None] = {}
 

@@ -20,8 +20,6 @@ from torch.fx import GraphModule, Node
 
 from tosaic.base.quantization import QParams
 
-__all__ = ["Move", "moved_back", "qparams_before", "with_moves"]
-
 _ATEN = torch.ops.aten
 
 

@@ -39,21 +39,8 @@ from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
 from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
+from tosaic.base.options import invalid, unsupported
 from tosaic.fx.quantizer.functions import Function
-
-__all__ = [
-    "TosaicEntropyObserver",
-    "TosaicHistogramObserver",
-    "TosaicMaskObserver",
-    "TosaicMinMaxObserver",
-    "TosaicMovingAverageMinMaxObserver",
-    "TosaicPerChannelGroupObserver",
-    "TosaicPerChannelHistogramObserver",
-    "TosaicPerChannelMinMaxObserver",
-    "TosaicPercentileObserver",
-    "TosaicWholeNumbersObserver",
-    "name_masks",
-]
 
 _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
@@ -77,12 +64,8 @@ def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], lis
     if tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
         return tensor.detach().numpy(), list(range(tensor.dim()))
     if tensor.is_complex():
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what="complex samples cannot be observed",
-            expected="floats",
-            got=str(tensor.dtype),
+        raise unsupported(
+            "observe", "complex samples cannot be observed", expected="floats", got=str(tensor.dtype)
         )
     plain = tensor.detach().to(device="cpu", dtype=torch.float32).resolve_neg()
     dims = list(range(plain.dim()))
@@ -132,10 +115,9 @@ def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -mat
         ends = (
             "an input without other numbers" if least == math.inf else f"its least other number, {least:.4g}"
         )
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="Quantizer",
-            what=f"the input {observer.name} has minus infinity among its samples, which becomes {ends}",
+        raise invalid(
+            "Quantizer",
+            f"the input {observer.name} has minus infinity among its samples, which becomes {ends}",
             expected="finite numbers, from which a scale follows",
             got=f"{infinities} infinities",
             hint="If it hides scores, pass a mask of bools, or hide with a number such as -1e4",
@@ -154,18 +136,16 @@ def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -mat
 
 def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynamic: bool) -> None:
     if is_dynamic:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what=f"{observer} chooses parameters before the program runs",
+        raise unsupported(
+            "observe",
+            f"{observer} chooses parameters before the program runs",
             expected="is_dynamic=False",
             got="is_dynamic=True",
         )
     if qscheme not in known:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="observe",
-            what=f"{observer} has no such scheme",
+        raise unsupported(
+            "observe",
+            f"{observer} has no such scheme",
             expected=" or ".join(map(str, known)),
             got=str(qscheme),
         )
@@ -633,10 +613,9 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
             histograms.append(_core.Histogram.from_bytes(data[at : at + size]))
             at += size
         if len(sizes) != count or at != len(data):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="observe",
-                what="the state of an observer is damaged",
+            raise invalid(
+                "observe",
+                "the state of an observer is damaged",
                 expected=f"{at} bytes",
                 got=f"{len(data)} bytes",
             )

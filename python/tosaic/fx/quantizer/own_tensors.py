@@ -15,8 +15,6 @@ from torch.fx import GraphModule
 
 from tosaic.fx.quantizer.memory import Roots, written_arguments
 
-__all__ = ["on_own_tensors", "put", "storage_of", "tensor_at", "tensor_places"]
-
 Place = tuple[nn.Module, str]
 
 

@@ -16,14 +16,13 @@ from typing import NamedTuple
 from torch.fx import GraphModule, Node
 
 from tosaic import _core
+from tosaic.base.options import invalid
 from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
 from tosaic.fx.quantizer.complex_parts import ComplexParts
 from tosaic.fx.quantizer.functional_parts import PART_OF
 from tosaic.fx.quantizer.module_graph import read_module
 from tosaic.fx.quantizer.moved_weights import Move
 from tosaic.fx.quantizer.state_writes import state_writes
-
-__all__ = ["Place", "Places", "Read", "another_program"]
 
 Place = tuple[str, int, int]  # call, its node, operand (or result)
 
@@ -203,20 +202,18 @@ class Places:
 
 def another_program(place: Place) -> Exception:
     """Returns the error for a place that a program does not have."""
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="to_exported",
-        what=f"the exported program has no such call '{place[0]}'",
+    return invalid(
+        "to_exported",
+        f"the exported program has no such call '{place[0]}'",
         expected="the program that was quantized",
         got="another program",
     )
 
 
 def _in_place(place: Place) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="to_exported",
-        what=f"torch cannot write rounded numbers back into the tensor that '{place[0]}' changes in place",
+    return invalid(
+        "to_exported",
+        f"torch cannot write rounded numbers back into the tensor that '{place[0]}' changes in place",
         expected="a program that returns what it computes",
         got="a program that changes an input or a state",
     )

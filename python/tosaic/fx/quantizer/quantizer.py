@@ -24,7 +24,7 @@ from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Derived, Edge, Fixed, Observed, Output, Shared, Slot, integers_of
 from tosaic.annotation.states import share_states
 from tosaic.base.defaults import INTEGER_TARGET, WIDE_INTEGER_TARGET
-from tosaic.base.options import refusal, shown
+from tosaic.base.options import invalid, refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.fx.quantizer.addends import link_addends, separate_addends
@@ -55,8 +55,6 @@ from tosaic.fx.quantizer.state_writes import (
 )
 from tosaic.fx.quantizer.write import SpecWriter, note_for_arm
 from tosaic.fx.training_calls import Products
-
-__all__ = ["Quantizer", "pass_by_position"]
 
 # In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
 _PRECISION = "tosaic_precision"
@@ -351,10 +349,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 def _checked_config(config: Any) -> QConfig:
     if isinstance(config, QConfig):
         return config
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="Quantizer",
-        what="the configuration is wrong",
+    raise invalid(
+        "Quantizer",
+        "the configuration is wrong",
         expected="a tosaic.QConfig, such as tosaic.QConfig.int8()",
         got=shown(config),
     )

@@ -18,19 +18,6 @@ from tosaic.fx.quantizer.read import Annotations, SpecReader
 from tosaic.fx.quantizer.write import Refused
 from tosaic.torch_operators.origins import Where
 
-__all__ = [
-    "add_earlier",
-    "author_name",
-    "author_names",
-    "check_name",
-    "check_quantizer",
-    "check_references",
-    "check_rules",
-    "check_sequence",
-    "plan_of",
-    "state_without",
-]
-
 
 def check_quantizer(quantizer: Any, where: str) -> Quantizer:
     """Returns the quantizer.

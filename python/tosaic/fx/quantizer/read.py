@@ -33,8 +33,6 @@ from tosaic.fx.quantizer.held_annotations import Snapshot, annotation_of, restor
 from tosaic.fx.quantizer.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.quantizer.write import rebuild, write
 
-__all__ = ["Annotations", "Found", "read"]
-
 
 @dataclass(frozen=True)
 class Found:

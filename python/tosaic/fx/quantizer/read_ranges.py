@@ -26,15 +26,6 @@ from tosaic.annotation.specs import Edge, Observed, Output, Shared, Slot
 from tosaic.fx.quantizer.biases import elements_of
 from tosaic.fx.quantizer.observers import TosaicHistogramObserver, has_samples
 
-__all__ = [
-    "ReadRange",
-    "ReadRangeObserver",
-    "is_bounded_above",
-    "observe_read_ranges",
-    "reach_of",
-    "read_range",
-]
-
 _ATEN = torch.ops.aten
 _BOUNDING = (_ATEN.relu, _ATEN.relu_, _ATEN.hardtanh, _ATEN.hardtanh_, _ATEN.clamp)
 _RESHAPES = (_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.view_copy)

@@ -18,8 +18,6 @@ from tosaic.fx.quantizer.held_annotations import annotation_of
 from tosaic.fx.quantizer.memory import Roots, is_in_place, written_arguments
 from tosaic.torch_operators.origins import Where
 
-__all__ = ["refuse_separated_writes"]
-
 
 def refuse_separated_writes(
     model: GraphModule, where: str = "Quantizer", *, are_constant: bool = True

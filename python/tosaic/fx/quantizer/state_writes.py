@@ -24,18 +24,6 @@ from tosaic import _core
 from tosaic.fx.quantizer.memory import Roots, attribute_of, is_in_place, memory_of, written_arguments
 from tosaic.torch_operators.origins import Where
 
-__all__ = [
-    "functional_overload",
-    "refuse_writes_to_states",
-    "state_writes",
-    "states_of",
-    "states_to_round",
-    "value_of",
-    "with_one_node_per_state",
-    "with_rounded_writes",
-    "write_to_states",
-]
-
 _COPY = torch.ops.aten.copy_.default
 
 

@@ -15,8 +15,6 @@ from torch.utils import _pytree as pytree
 from tosaic import _core
 from tosaic.base.visible import visible
 
-__all__ = ["bound_sizes", "exported_again", "warn_of_sizes"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,16 +27,6 @@ from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, SharedQ
 
 from tosaic.fx.quantizer.held_annotations import KEY
 from tosaic.fx.quantizer.state_writes import value_of
-
-__all__ = [
-    "PLAIN_CONVOLUTIONS",
-    "TRANSPOSED_CONVOLUTIONS",
-    "FusedNorm",
-    "fold_of",
-    "fuse_norms",
-    "is_contraction",
-    "unused_name",
-]
 
 _ATEN = torch.ops.aten
 PLAIN_CONVOLUTIONS = frozenset(
@@ -132,9 +123,7 @@ def unused_name(model: GraphModule, name: str) -> str:
 
 
 def _tensor(model: GraphModule, path: str) -> torch.Tensor:
-    found: Any = model
-    for part in path.split("."):
-        found = getattr(found, part)
+    found = attrgetter(path)(model)
     assert isinstance(found, torch.Tensor)
     return found.detach()
 

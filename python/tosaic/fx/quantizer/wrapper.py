@@ -47,8 +47,6 @@ from tosaic.fx.quantizer.quantizers import (
 from tosaic.fx.quantizer.read import read
 from tosaic.fx.quantizer.write import Refused, write
 
-__all__ = ["WrappedQuantizer"]
-
 _MAIN = ""
 
 

@@ -53,8 +53,6 @@ from tosaic.torch_operators.origins import Where
 if TYPE_CHECKING:
     from tosaic.fx.quantizer.read import Annotations
 
-__all__ = ["Refused", "SpecWriter", "makes_fake_quants", "note_for_arm", "rebuild", "write"]
-
 _FAKE_QUANTIZE = (FakeQuantize, AffineFakeQuantize)
 
 _INT4 = (-8, 7)

@@ -26,8 +26,6 @@ from tosaic.fx.reading.weights import COMPLEX_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import is_known
 from tosaic.torch_operators.value import Complex, Ref, tensors_of
 
-__all__ = ["Decompositions", "Expansion"]
-
 _Decomposition = Callable[..., Any]
 _aten = torch.ops.aten
 
@@ -318,8 +316,7 @@ def _cdist(x: torch.Tensor, y: torch.Tensor, p: float, _mode: int | None) -> tor
 
 @_own(_aten._euclidean_dist.default)
 def _euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
-    norm: torch.Tensor = torch.linalg.vector_norm(difference, 2, -1)
+    norm: torch.Tensor = _cdist(x, y, 2, None)
     return norm
 
 

@@ -30,8 +30,6 @@ from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory
 from tosaic.torch_operators.operator_row import OperatorRow
 
-__all__ = ["ExecutedMemory", "region_of_weight"]
-
 _MOST_BYTES = 1 << 26  # of the operands of a call that is run on data
 _OF_TORCH = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "pt2e_quant", "dim_order_ops"})
 # These take long to compute. Their results are new and have the recorded strides in every layout of operands.

@@ -23,8 +23,6 @@ from tosaic.fx.reading.exported_program import functional_hint
 from tosaic.torch_operators.reader import FUNCTIONALIZE
 from tosaic.torch_operators.wrappers import changes_dtypes
 
-__all__ = ["with_explicit_dtypes"]
-
 
 def with_explicit_dtypes(ep: Any) -> Any:
     """Returns a program in which no region of autocast changes dtypes.

@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
+from tosaic.base.options import invalid
 from tosaic.base.process import collection_paused
 from tosaic.fx.reading.executed_memory import region_of_weight
 from tosaic.fx.reading.functional_trial import can_be_decomposed
@@ -200,10 +201,9 @@ def read_program(
 ) -> ImportRecord:
     """Imports a program and returns what each FX node became."""
     if not isinstance(ep, torch.export.ExportedProgram):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what="not an exported program",
+        raise invalid(
+            "import",
+            "not an exported program",
             expected="torch.export.ExportedProgram",
             got=type(ep).__name__,
             hint="Call torch.export.export(module, args) first",

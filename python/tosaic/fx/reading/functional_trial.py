@@ -21,8 +21,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from tosaic.fx.reading.shapes import Sizes
 from tosaic.torch_operators.aliasing import Aliases
 
-__all__ = ["can_be_decomposed", "keeps_numbers"]
-
 _MOST_TRIALS = 12
 _MOST_RESULTS = 16  # of a call that are written: torch needs minutes to decompose writes to hundreds of parts
 # Calls that address the storage, which differs in a decomposed program.

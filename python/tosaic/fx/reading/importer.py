@@ -33,8 +33,6 @@ from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
 from tosaic.torch_operators.reader import FUNCTIONALIZE, OUT_OF_PLACE
 from tosaic.torch_operators.value import Complex, NoValue, Ref, Wrapper, tensors_of
 
-__all__ = ["Importer"]
-
 _GETITEM = getitem_row()
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
@@ -319,10 +317,7 @@ class Importer(NodeReader):
 
     def nested_of(self, attribute: Any, owner: Any) -> Any:
         """See `Reader`."""
-        found = owner
-        for part in str(attribute.target).split("."):
-            found = getattr(found, part)
-        return found
+        return operator.attrgetter(str(attribute.target))(owner)
 
     def is_higher_order(self, target: Any) -> bool:
         """See `Reader`."""

@@ -12,8 +12,6 @@ import torch
 
 from tosaic.base.dim_order import channels_last, is_same_order, orders_of_formats
 
-__all__ = ["format_of", "dense_in_order", "order_name", "order_of_format", "set_value"]
-
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 

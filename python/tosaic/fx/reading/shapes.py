@@ -9,11 +9,9 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.base.options import shown, whole_number
+from tosaic.base.options import invalid, shown, unsupported, whole_number
 from tosaic.ports.port_names import position_of
 from tosaic.ports.signature import Tree
-
-__all__ = ["Sizes", "wanted_sizes"]
 
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
 _INT = frozenset({int})
@@ -37,10 +35,9 @@ class Sizes:
         if known is None:
             number = expression.xreplace(self._values)
             if number.free_symbols:
-                raise _core.make_error(
-                    _core.UnsupportedOp,
-                    where="import",
-                    what=f"the size {expression} depends on data",
+                raise unsupported(
+                    "import",
+                    f"the size {expression} depends on data",
                     expected="sizes that follow from the shapes of the inputs",
                     got=f"free symbols {sorted(map(str, number.free_symbols))}",
                     hint="Keep all elements, e.g. torch.where(mask, x, 0) in place of x[mask], and keep "
@@ -50,10 +47,9 @@ class Sizes:
                 return float(number)
             known = int(number)
             if abs(known) > _LARGEST:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="bind",
-                    what=f"the size {expression} is too large",
+                raise invalid(
+                    "bind",
+                    f"the size {expression} is too large",
                     expected=f"at most {_LARGEST}",
                     got=shown(known),
                 )
@@ -95,12 +91,8 @@ class Sizes:
             if isinstance(symbolic, _SYMBOLIC):
                 pending.append((name, axis, symbolic.node.expr, size))
             elif symbolic != size:
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="bind",
-                    what=f"axis {axis} of input '{name}' is static",
-                    expected=str(symbolic),
-                    got=str(size),
+                raise invalid(
+                    "bind", f"axis {axis} of input '{name}' is static", expected=str(symbolic), got=str(size)
                 )
         pending.sort(key=lambda item: not item[2].is_Symbol)
         for name, axis, expression, size in pending:
@@ -122,10 +114,9 @@ class Sizes:
                 return
         if not free and int(left) == size:
             return
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="bind",
-            what=f"axis {axis} of input '{name}' has the size {expression}",
+        raise invalid(
+            "bind",
+            f"axis {axis} of input '{name}' has the size {expression}",
             expected=str(left),
             got=str(size),
         )
@@ -134,10 +125,9 @@ class Sizes:
         for symbol, allowed in ranges.items():
             value = self._values.get(symbol)
             if value is not None and not (allowed.lower <= value <= allowed.upper):
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="bind",
-                    what=f"the symbol {symbol} was exported for another range",
+                raise invalid(
+                    "bind",
+                    f"the symbol {symbol} was exported for another range",
                     expected=f"{allowed.lower} to {allowed.upper}",
                     got=str(value),
                 )
@@ -161,10 +151,9 @@ class Sizes:
                     )
                     unbound.append(f"{where} ({size.node.expr})")
         if unbound:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="bind",
-                what="symbolic dimensions are not bound",
+            raise unsupported(
+                "bind",
+                "symbolic dimensions are not bound",
                 expected="a size for each",
                 got=", ".join(unbound),
                 hint=_HINT,
@@ -207,10 +196,9 @@ def _position(key: Any, inputs: Sequence[tuple[str, str, Any]]) -> int:
     named = [(path, name) for name, path, _ in inputs]
     position = position_of(key, named)
     if position is None:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="bind",
-            what="no such input",
+        raise invalid(
+            "bind",
+            "no such input",
             expected=f"one of {[path or name for path, name in named]} or an index below {len(named)}",
             got=shown(key),
         )
@@ -225,12 +213,8 @@ def _axis(axis: Any, described: tuple[str, str, Any]) -> int:
     except TypeError:
         place = rank
     if not -rank <= place < rank:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="bind",
-            what=f"input '{path}' has no such axis",
-            expected=f"an axis of its {rank}",
-            got=shown(axis),
+        raise invalid(
+            "bind", f"input '{path}' has no such axis", expected=f"an axis of its {rank}", got=shown(axis)
         )
     return place % rank
 
@@ -243,10 +227,9 @@ def _size(size: Any, described: tuple[str, str, Any], axis: Any = None) -> int:
     is_large = number is not None and abs(number) > _LARGEST
     if number is None or is_large or (axis is not None and number < 0):
         place = "" if axis is None else f"axis {axis} of "
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="bind",
-            what=f"{place}input '{described[1]}' is bound to no size",
+        raise invalid(
+            "bind",
+            f"{place}input '{described[1]}' is bound to no size",
             expected="a whole number"
             + (f" of at most {_LARGEST}" if is_large else "" if axis is None else ", 0 or more"),
             got=shown(size),
@@ -261,18 +244,16 @@ def _add_example(
     if isinstance(recorded, torch.Tensor):
         shape = getattr(example, "shape", None)
         if not isinstance(shape, tuple):  # torch.Size is one
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="bind",
-                what=f"the example of input '{path}' is no array",
+            raise invalid(
+                "bind",
+                f"the example of input '{path}' is no array",
                 expected="an array or tensor, or sizes by axis: {0: 1}",
                 got=shown(example),
             )
         if len(shape) != recorded.dim():
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="bind",
-                what=f"the example of input '{path}' has another rank",
+            raise invalid(
+                "bind",
+                f"the example of input '{path}' has another rank",
                 expected=str(recorded.dim()),
                 got=str(len(shape)),
             )

@@ -11,8 +11,6 @@ from tosaic.torch_operators.call import Emit
 from tosaic.torch_operators.operator_row import OperatorRow, Parameter, Result, Schema
 from tosaic.torch_operators.table import TABLE
 
-__all__ = ["Row", "default_of", "row_for", "schema_name", "schema_of"]
-
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 

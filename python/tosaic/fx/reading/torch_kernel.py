@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.dtypes import TORCH
 from tosaic.base.extras import naming_extras
-
-__all__ = ["NAMESPACES", "TorchKernel", "is_functional"]
+from tosaic.base.options import unsupported
 
 NAMESPACES = ("aten", "prims")
 _READ_OTHER_THINGS = ("aten::from_file",)
@@ -69,10 +67,9 @@ class TorchKernel:
             found = getattr(found, name, None)
         schema = getattr(found, "_schema", None)
         if schema is None or not is_functional(schema):
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="run",
-                what=f"'{self.target}' is no operator that torch can run here",
+            raise unsupported(
+                "run",
+                f"'{self.target}' is no operator that torch can run here",
                 expected="the full name of an operator that writes nothing, such as aten.lgamma.default",
             )
         return found

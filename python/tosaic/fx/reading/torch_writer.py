@@ -23,8 +23,6 @@ from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import Origin, Where
 from tosaic.torch_operators.value import Complex, Ref
 
-__all__ = ["Shared", "TorchWriter"]
-
 _INT = frozenset({int})
 
 

@@ -10,8 +10,6 @@ from torch.utils import _pytree as pytree
 from tosaic.ports.signature import Tree
 from tosaic.torch_operators.call_trees import field_names
 
-__all__ = ["convert_treespec", "return_plain_tuples"]
-
 
 def convert_treespec(spec: Any) -> Tree:
     """Converts a tree spec to the same structure as plain data.

@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from tosaic import _core
 from tosaic.base.diagnostics import Diagnostics
 from tosaic.base.dtypes import TORCH
+from tosaic.base.options import invalid, unsupported
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
-
-__all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code", "is_wrapper"]
 
 # The builder identifies dtypes by their positions in DTYPES.
 CODE_OF: dict[torch.dtype, int] = {getattr(torch, own): CODE[name] for name, own in TORCH.items()}
@@ -48,12 +47,8 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
     """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     code = CODE_OF.get(dtype)
     if code is None:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="import",
-            what=f"{what} has a dtype without a counterpart",
-            expected=", ".join(TORCH),
-            got=str(dtype),
+        raise unsupported(
+            "import", f"{what} has a dtype without a counterpart", expected=", ".join(TORCH), got=str(dtype)
         )
     return code
 
@@ -140,11 +135,8 @@ def _written(name: str) -> str:
 
 def _require_unchanged(name: str, message: str) -> None:
     if message:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what=f"constant '{name}' was changed after import: {message}",
-            hint="Import the model again",
+        raise invalid(
+            "import", f"constant '{name}' was changed after import: {message}", hint="Import the model again"
         )
 
 
@@ -155,10 +147,9 @@ def _no_memory(tensor: Any, name: str) -> Exception:
         got += f", {tensor.layout}, on {tensor.device}"
         if tensor.device.type == "cpu" and hasattr(tensor, "__tensor_flatten__"):
             hint = "Call ep.run_decompositions() first, which takes tensor subclasses apart"
-    return _core.make_error(
-        _core.UnsupportedOp,
-        where="import",
-        what=f"the constant '{name}' has no plain memory on the CPU",
+    return unsupported(
+        "import",
+        f"the constant '{name}' has no plain memory on the CPU",
         expected="a strided torch.Tensor on cpu",
         got=got,
         hint=hint,
@@ -183,10 +174,9 @@ def _require_memory(tensor: Any, name: str) -> _Memory:
         span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
     needed = tensor.storage_offset() * size + span
     if span and found < needed:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what=f"the memory of the constant '{name}' was freed or cut",
+        raise invalid(
+            "import",
+            f"the memory of the constant '{name}' was freed or cut",
             expected=f"a storage of at least {needed} bytes",
             got=f"{found} bytes",
             hint="Export the module while it has its weights",

@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
 from tosaic.base.arrays import as_array
+from tosaic.base.options import invalid
 from tosaic.base.reading import open_file
 from tosaic.fx.files.libraries import (
     called,
@@ -29,8 +30,6 @@ from tosaic.fx.files.libraries import (
 from tosaic.fx.files.stranger_files import cleared
 from tosaic.fx.running.equal_elements import first_of_equal
 from tosaic.fx.running.written import tensor_of
-
-__all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
 
 
 @dataclass(frozen=True)
@@ -193,10 +192,9 @@ def run_eager(
     except MemoryError:
         raise
     except Exception as error:  # operators raise errors of any type
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="torch",
-            what="torch cannot run the exported program on these inputs",
+        raise invalid(
+            "torch",
+            "torch cannot run the exported program on these inputs",
             got=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         ) from error
     outputs = [

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["first_of_equal"]
-
 _aten = torch.ops.aten
 _Call = Callable[..., Any]
 
@@ -26,7 +24,7 @@ def first_of_equal(target: Any) -> Any:
     return _FORMS.get(target, target)
 
 
-def _order(x: torch.Tensor, dim: int, descending: bool = False) -> torch.Tensor:
+def _order(x: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
     order: torch.Tensor = torch.sort(x, dim=dim, descending=descending, stable=True)[1]
     return order
 
@@ -45,10 +43,6 @@ def _topk(
 def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     values, order = torch.sort(x, dim=dim, descending=descending, stable=True)
     return values, order
-
-
-def _argsort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
-    return _order(x, dim, descending)
 
 
 def _at(x: torch.Tensor, dim: int, order: torch.Tensor) -> torch.Tensor:
@@ -88,7 +82,7 @@ def _nanmedian(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[t
 _FORMS: dict[Any, _Call] = {
     _aten.topk.default: _topk,
     _aten.sort.default: _sort,
-    _aten.argsort.default: _argsort,
+    _aten.argsort.default: _order,
     _aten.kthvalue.default: _kthvalue,
     _aten.median.dim: _median,
     _aten.nanmedian.dim: _nanmedian,

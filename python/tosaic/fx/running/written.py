@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["tensor_of", "write_tensor"]
-
 _BITS = {1: np.uint8, 2: np.int16}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tosaic import _core
 from tosaic.base.dtypes import is_float
 from tosaic.pte.host import Host
-from tosaic.pte.kernels.table import Operands, Results, result, row
+from tosaic.pte.kernels.table import Operands, Results, add_kernel, result, row
 
 # fmt: off
 _UNARY = (
@@ -38,20 +38,17 @@ _BINARY = {
     "right_shift": "aten::bitwise_right_shift.Tensor_out",
 }
 
-
-@row(*_UNARY)
-def _unary(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, f"aten::{node.op}.out", [*operands])
-
-
-@row(*_BINARY)
-def _binary(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, _BINARY[node.op], [*operands])
-
-
-@row("add", "sub")
-def _sum(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, f"aten::{node.op}.out", [*operands, node.attrs["alpha"]])
+for _name in _UNARY:
+    add_kernel(_name, f"aten::{_name}.out")
+for _name, _kernel in _BINARY.items():
+    add_kernel(_name, _kernel)
+add_kernel("add", "aten::add.out", "alpha")
+add_kernel("sub", "aten::sub.out", "alpha")
+add_kernel("where", "aten::where.self_out")
+add_kernel("clamp", "aten::clamp.out", "min", "max")
+add_kernel("leaky_relu", "aten::leaky_relu.out", "alpha")
+add_kernel("elu", "aten::elu.out", "alpha", "scale", "input_scale")
+add_kernel("glu", "aten::glu.out", "axis")
 
 
 @row("div")
@@ -77,36 +74,10 @@ def _remainder(host: Host, node: _core.Node, operands: Operands) -> Results:
     return result(host, node, "aten::sub.out", [x, product, 1])
 
 
-@row("where")
-def _where(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::where.self_out", [*operands])
-
-
-@row("clamp")
-def _clamp(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::clamp.out", [*operands, node.attrs["min"], node.attrs["max"]])
-
-
-@row("leaky_relu")
-def _leaky_relu(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::leaky_relu.out", [*operands, node.attrs["alpha"]])
-
-
-@row("elu")
-def _elu(host: Host, node: _core.Node, operands: Operands) -> Results:
-    numbers = [node.attrs[name] for name in ("alpha", "scale", "input_scale")]
-    return result(host, node, "aten::elu.out", [*operands, *numbers])
-
-
 @row("gelu")
 def _gelu(host: Host, node: _core.Node, operands: Operands) -> Results:
     approximation = "tanh" if node.attrs["tanh"] else "none"
     return result(host, node, "aten::gelu.out", [*operands, approximation])
-
-
-@row("glu")
-def _glu(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::glu.out", [*operands, node.attrs["axis"]])
 
 
 @row("cast")

@@ -7,7 +7,14 @@ from typing import Any
 from tosaic import _core
 from tosaic.program.node_graph import graph_of_node
 from tosaic.pte.host import Held, Host
-from tosaic.pte.kernels.table import Operands, Results, result, row
+from tosaic.pte.kernels.table import Operands, Results, add_kernel, result, row
+
+add_kernel("repeat", "aten::repeat.out", "shape")
+add_kernel("select", "aten::select_copy.int_out", "axis", "index")
+add_kernel("slice", "aten::slice_copy.Tensor_out", "axis", "start", "end", "step")
+add_kernel("slice_scatter", "aten::slice_scatter.out", "axis", "start", "end", "step")
+add_kernel("flip", "aten::flip.out", "axes")
+add_kernel("tril", "aten::tril.out", "diagonal")
 
 
 @row("reshape")
@@ -31,11 +38,6 @@ def _expand(host: Host, node: _core.Node, operands: Operands) -> Results:
     return result(host, node, "aten::expand_copy.out", [*operands, list(node.attrs["shape"]), False])
 
 
-@row("repeat")
-def _repeat(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::repeat.out", [*operands, list(node.attrs["shape"])])
-
-
 @row("cat", "stack")
 def _cat(host: Host, node: _core.Node, operands: Operands) -> Results:
     dtype = node.results[0].dtype
@@ -52,29 +54,6 @@ def _split(host: Host, node: _core.Node, operands: Operands) -> Results:
         kernel, sizes = "aten::unbind_copy.int_out", []
     host.write(kernel, [*operands, *sizes, node.attrs["axis"]], made, listed=True)
     return made
-
-
-@row("select")
-def _select(host: Host, node: _core.Node, operands: Operands) -> Results:
-    arguments = [*operands, node.attrs["axis"], node.attrs["index"]]
-    return result(host, node, "aten::select_copy.int_out", arguments)
-
-
-@row("slice")
-def _slice(host: Host, node: _core.Node, operands: Operands) -> Results:
-    numbers = [node.attrs[name] for name in ("axis", "start", "end", "step")]
-    return result(host, node, "aten::slice_copy.Tensor_out", [*operands, *numbers])
-
-
-@row("slice_scatter")
-def _slice_scatter(host: Host, node: _core.Node, operands: Operands) -> Results:
-    numbers = [node.attrs[name] for name in ("axis", "start", "end", "step")]
-    return result(host, node, "aten::slice_scatter.out", [*operands, *numbers])
-
-
-@row("flip")
-def _flip(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::flip.out", [*operands, list(node.attrs["axes"])])
 
 
 @row("pad")
@@ -143,14 +122,6 @@ def _with_rank(shape: Any, first: int, rank: int) -> list[int]:
     for extent in shape[:first]:
         outer *= extent
     return [1] * (rank - len(spatial) - 1) + [outer, *spatial]
-
-
-@row("tril")
-def _tril(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::tril.out", [*operands, node.attrs["diagonal"]])
-
-
-# ---- by index ----
 
 
 @row("gather")

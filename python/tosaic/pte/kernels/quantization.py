@@ -12,8 +12,6 @@ from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.table import Operands, Results, row
 from tosaic.pte.method_writer import code_of
 
-__all__ = ["dequantized", "quantized"]
-
 _QUANTIZED = ("i8", "u8", "i16", "u16", "i32")
 """The dtypes that these kernels have."""
 

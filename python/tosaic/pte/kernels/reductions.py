@@ -8,8 +8,11 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.dtypes import BITS
 from tosaic.pte.host import Host
-from tosaic.pte.kernels.table import Operands, Results, result, row
+from tosaic.pte.kernels.table import Operands, Results, add_kernel, result, row
 from tosaic.pte.method_writer import code_of
+
+add_kernel("argmax", "aten::argmax.out", "axis", "keepdim")
+add_kernel("argmin", "aten::argmin.out", "axis", "keepdim")
 
 
 def _dtype(attrs: Any) -> int | None:
@@ -69,11 +72,6 @@ def _var(host: Host, node: _core.Node, operands: Operands) -> Results:
     if node.op == "std":
         found = host.call("aten::sqrt.out", [found], x.dtype, value.shape)
     return host.cast(found, value.dtype)
-
-
-@row("argmax", "argmin")
-def _arg(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, f"aten::{node.op}.out", [*operands, node.attrs["axis"], node.attrs["keepdim"]])
 
 
 @row("argsort")

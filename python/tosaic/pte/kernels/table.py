@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 from tosaic import _core
 from tosaic.pte.host import Held, Host
 
-__all__ = ["ROWS", "Operands", "Results", "Row", "result", "row"]
-
 Results: TypeAlias = "Held | list[Held] | None"
 Operands: TypeAlias = "list[Any]"
 """Each a `Held`, or None for an operand that the node does not have."""
@@ -39,3 +37,13 @@ def result(host: Host, node: _core.Node, kernel: str, operands: Sequence[Any]) -
     """Writes the call that makes the only result of a node, and returns it."""
     value = node.results[0]
     return host.call(kernel, operands, value.dtype, value.shape)
+
+
+def add_kernel(operator: str, kernel: str, *attributes: str) -> None:
+    """Adds the row of a kernel that takes the operands and then these attributes."""
+
+    @row(operator)
+    def write(host: Host, node: _core.Node, operands: Operands) -> Held:
+        values = [node.attrs[name] for name in attributes]
+        listed = [list(value) if isinstance(value, tuple) else value for value in values]
+        return result(host, node, kernel, [*operands, *listed])

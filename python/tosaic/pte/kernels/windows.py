@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from tosaic import _core
 from tosaic.pte.host import Held, Host
-from tosaic.pte.kernels.table import Operands, Results, result, row
+from tosaic.pte.kernels.table import Operands, Results, add_kernel, result, row
+
+add_kernel("addmm", "aten::addmm.out", "beta", "alpha")
 
 _IMAGE_RANK = 4
 _Write: TypeAlias = Callable[[Held, tuple[int, ...]], Held]
@@ -62,11 +64,6 @@ def _linear(host: Host, node: _core.Node, operands: Operands) -> Results:
     else:
         made = host.call("aten::addmm.out", [bias, rows, across, 1, 1], value.dtype, shape)
     return host.reshape(made, value.shape)
-
-
-@row("addmm")
-def _addmm(host: Host, node: _core.Node, operands: Operands) -> Results:
-    return result(host, node, "aten::addmm.out", [*operands, node.attrs["beta"], node.attrs["alpha"]])
 
 
 @row("matmul")
