@@ -9,6 +9,7 @@ from tosaic.api.calls import from_graph as from_graph
 from tosaic.api.calls import lower as lower
 from tosaic.api.calls import check as check
 from tosaic.api.calls import compare as compare
+from tosaic.cost.call import device_cost as device_cost
 from tosaic.quantizing.explanation import explain_quantization as explain_quantization
 from tosaic.exporting.call import export_model as export_model
 from tosaic.quantizing.quantize_program import quantize as quantize
@@ -121,6 +122,7 @@ from tosaic._core import __version__ as __version__
 from tosaic import annotation as annotation
 from tosaic import api as api
 from tosaic import cli as cli
+from tosaic import cost as cost
 from tosaic import devices as devices
 from tosaic import executorch as executorch
 from tosaic import exporting as exporting

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.devices.device import Device, DeviceRecipe, Limit, Operators, Payload
 from tosaic.devices.engines import Engine
+from tosaic.devices.tool_cost import CostSummary, ToolCost, ToolRow
 
 if TYPE_CHECKING:
     from tosaic.devices.registry import devices, limit_names, register
 
 __all__ = [
+    "CostSummary",
     "Device",
     "DeviceRecipe",
     "Engine",
     "Limit",
     "Operators",
     "Payload",
+    "ToolCost",
+    "ToolRow",
     "devices",
     "limit_names",
     "register",

@@ -17,6 +17,7 @@ from tosaic import _core
 from tosaic.base.options import refusal
 from tosaic.devices.device import Payload
 from tosaic.devices.registry import device_of, payload_of, payloads
+from tosaic.devices.tool_cost import CostSummary
 from tosaic.partitions.claimant import Claimant
 
 __all__ = [
@@ -71,8 +72,8 @@ def require_tool(payload: Payload) -> None:
         payload.require_tool()
 
 
-def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
-    """Compiles a ``.tosa`` file for a payload.
+def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> tuple[bytes, CostSummary | None]:
+    """Compiles a ``.tosa`` file for a payload. Returns also what the tool estimates in the same run.
 
     Raises
     ------
@@ -80,7 +81,9 @@ def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
         The tool refuses the file, or it cannot be run.
     """
     try:
-        return payload.compile(data, flags)
+        if payload.compile_with_summary is not None:
+            return payload.compile_with_summary(data, flags)
+        return payload.compile(data, flags), None
     except OSError as error:  # not of the file that is being written
         raise _core.make_error(
             _core.UnsupportedOp,
