@@ -45,6 +45,7 @@ API_MODULES = (
     "tosaic.testing",
     "tosaic.base.target",
     "tosaic.devices",
+    "tosaic.cost",
     "tosaic.cli.demo",
     "tosaic.executorch",
 )
