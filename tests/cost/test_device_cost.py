@@ -111,6 +111,15 @@ def test_convolutions_belong_to_their_modules() -> None:
     assert {origin.torch_operator for row in rows for origin in row.origins} == {"aten.conv2d.default"}
 
 
+def test_a_node_counts_for_all_calls_of_torch_that_it_computes() -> None:
+    cost = cost_of("spotter", U85, "Sram_Only")
+    calls = {each.name: each for each in cost.by("torch_operator")}
+    both = "aten.conv2d.default + aten.batch_norm.default"
+    assert [row.module_path for row in cost.rows if row.torch_operator == both] == ["stem.0"]
+    assert calls["aten.conv2d.default"].rows == 4
+    assert "conv2d + batch_norm" in str(cost)
+
+
 def test_modules_are_added_up_to_a_depth() -> None:
     cost = cost_of("spotter", U85, "Sram_Only")
     full = cost.by_module()
@@ -173,6 +182,8 @@ def test_a_file_without_locations_is_tied_to_its_operators(tmp_path: Path) -> No
     assert cost.unattributed_cycles == 0
     assert [each.name for each in cost.by_module()] == [""]
     assert all(row.source == "" for row in cost.rows)
+    assert "by operator" in str(cost)
+    assert "by module" not in str(cost)
 
 
 def test_flags_reach_the_tool() -> None:

@@ -94,6 +94,11 @@ class CostRow:
         """The source line, such as ``model.py:41``; empty if torch did not record it."""
         return next((each.source for each in self.origins), "")
 
+    @property
+    def torch_operator(self) -> str:
+        """The calls of torch that the node computes: ``aten.pad.default + aten.conv2d.default``."""
+        return " + ".join(dict.fromkeys(each.torch_operator for each in self.origins))
+
 
 @dataclass(frozen=True)
 class CostShare:
@@ -204,7 +209,8 @@ class DeviceCost(CostSummary, Reportable):
         Parameters
         ----------
         what : {"module", "operator", "device_op", "node", "source", "torch_operator", "group"}
-            A row counts for the operator and origin of its first node.
+            A row counts for the operator and the first origin of its first node, and for all calls of torch
+            that this node computes together: ``aten.pad.default + aten.conv2d.default``.
 
         Returns
         -------
@@ -274,6 +280,6 @@ _KEYS: Mapping[str, Callable[[CostRow], str]] = {
     "device_op": lambda row: row.device_op,
     "node": lambda row: row.node,
     "source": lambda row: row.source,
-    "torch_operator": lambda row: next((each.torch_operator for each in row.origins), ""),
+    "torch_operator": lambda row: row.torch_operator,
     "group": lambda row: row.group,
 }

@@ -19,7 +19,7 @@ __all__ = ["cost_text", "describe_device_cost", "memories_of"]
 
 _SHOWN, _FEW = 12, 8
 _OPERATOR, _NODE, _SOURCE, _NAME = 16, 18, 14, 46
-"""The longest texts in tables for a terminal."""
+"""The longest texts in tables for a terminal. Without sources, nodes have their room."""
 
 
 def cost_text(summary: CostSummary) -> str:
@@ -81,8 +81,9 @@ def _sections(cost: DeviceCost) -> Iterator[Section]:
     more = f" ({_SHOWN} of {len(nodes):,})" if len(nodes) > _SHOWN else ""
     columns = ("cycles", "share", "MAC use", "operator", "node (+ fused)", "from")
     yield Section(f"nodes{more}", table(columns, [_node_row(cost, each) for each in nodes[:_SHOWN]]))
-    yield _shares(cost, "module", cost.by_module(), _SHOWN)
-    yield _shares(cost, "call of torch", cost.by("torch_operator"), _FEW)
+    if any(row.origins for row in cost.rows):
+        yield _shares(cost, "module", cost.by_module(), _SHOWN)
+        yield _shares(cost, "call of torch", cost.by("torch_operator"), _FEW)
     yield _shares(cost, "operator", cost.by("operator"), _FEW)
     yield _shares(cost, "what the device does", cost.by("device_op"), _FEW, folded=True)
     if len(cost.groups) > 1:
@@ -117,12 +118,13 @@ def _node_row(cost: DeviceCost, rows: Sequence[CostRow]) -> tuple[str, ...]:
     cycles, macs = sum(row.cycles for row in rows), sum(row.macs for row in rows)
     fused = len({name for row in rows for name in row.fused})
     more = f" +{fused}" if fused else ""
+    room = _NODE if any(row.source for row in cost.rows) else _NODE + _SOURCE
     return (
         short(cycles),
         f"{sum(row.share for row in rows):.1%}",
         _use(macs, cycles * cost.macs_per_cycle),
         _cut_end(_plain(first.op) or first.device_op, _OPERATOR),
-        _cut_end(first.node, _NODE - len(more)) + more,
+        _cut_end(first.node, room - len(more)) + more,
         _cut_begin(first.source, _SOURCE),
     )
 
@@ -132,7 +134,9 @@ def _use(macs: int, most: int) -> str:
 
 
 def _plain(op: str) -> str:
-    return op.removeprefix("tosa.")
+    """Returns operators of TOSA or torch without what all of them have: ``aten.pad.default + ...``."""
+    ops = (each.removeprefix("tosa.").removeprefix("aten.") for each in op.split(" + "))
+    return " + ".join(each.removesuffix(".default") for each in ops)
 
 
 def _cut_end(text: str, longest: int) -> str:
