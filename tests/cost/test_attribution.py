@@ -27,6 +27,26 @@ origins {
   #2 = "end" target="aten.abs.default" module="three.last" file="m.py" line=3
 }
 """
+BRANCHES = """tosaic 1
+graph @f stage=tosa {
+  input %p: bool[] path="p"
+  input %x: i32[3] path="x"
+  %r: i32[3] = tosa.cond_if(%p, %x) regions {
+    graph @then stage=tosa {
+      input %a: i32[3] path="a"
+      %inner: i32[3] = tosa.abs(%a)
+      return %inner path="out"
+    }
+    graph @else stage=tosa {
+      input %b: i32[3] path="b"
+      %other: i32[3] = tosa.clz(%b)
+      return %other path="out"
+    }
+  }
+  %after: i32[3] = tosa.clz(%r)
+  return %after path="out"
+}
+"""
 TOSA = _core.serialize(tosaic.Graph.parse(TEXT))
 OPERATORS = {name: i for i, each in enumerate(file_operators(TOSA)) for name in each.outputs}
 
@@ -97,6 +117,17 @@ def test_cycles_of_no_node_are_a_row_of_their_own() -> None:
 def test_an_index_beyond_the_file_is_no_node() -> None:
     (row,) = attributed(TOSA, cost(ToolRow(999, "Abs", "nothing", 5)))
     assert row.nodes == ()
+
+
+def test_rows_inside_of_control_flow_belong_to_its_node() -> None:
+    program = tosaic.Graph.parse(BRANCHES)
+    tosa = _core.serialize(program)
+    assert file_operators(tosa) is None, "an index in a file of several blocks says nothing"
+    rows = [
+        ToolRow(3, "Abs", "inner", 5),
+        ToolRow(0, "CLZ", "after", 2),
+    ]
+    assert [(row.node, row.cycles) for row in attributed(tosa, cost(*rows))] == [("r", 5), ("after", 2)]
 
 
 @pytest.mark.parametrize("count", [1, 40])

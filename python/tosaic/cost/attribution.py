@@ -13,7 +13,7 @@ others into the next row that reads what they make. So each node of the file is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tosaic import _core
 from tosaic.cost.device_cost import CostRow
@@ -55,9 +55,10 @@ class _Rows:
     def __init__(self, graph: _core.Graph, tosa: bytes, rows: Sequence[ToolRow]) -> None:
         self._rows = rows
         self._graph = graph
-        self._makers: dict[str, _core.Node] = {
-            result.name: node for node in graph.nodes for result in node.results
-        }
+        self._makers = {result.name: node for node in graph.nodes for result in node.results}
+        for node in graph.nodes:  # a node of control flow pays for what its regions do
+            for name in _names_inside(node):
+                self._makers.setdefault(name, node)
         self._own = self._nodes_of_operators(tosa)
         self._place = self._places()
         self._fused: dict[int, list[_core.Node]] = {}
@@ -130,6 +131,14 @@ class _Rows:
             if node.id not in found and places:
                 found[node.id] = max(places)
         return found
+
+
+def _names_inside(node: _core.Node) -> Iterator[str]:
+    """Yields the names of values that regions of a node make."""
+    for region in node.regions:
+        for inner in region.nodes:
+            yield from (result.name for result in inner.results)
+            yield from _names_inside(inner)
 
 
 def _between(first: _core.Node, last: _core.Node, stops: set[int]) -> list[_core.Node]:
