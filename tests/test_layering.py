@@ -504,6 +504,7 @@ PYTHON_RANKS = (
     "lowering",
     "devices",
     "partitions",
+    "cost",
     "pte",
     "registration",
     "pt2",

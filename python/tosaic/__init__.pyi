@@ -17,6 +17,7 @@ from tosaic.api.calls import check as check
 from tosaic.api.calls import compare as compare
 from tosaic.exporting.call import export_model as export_model
 from tosaic.pte.save import save_pte as save_pte
+from tosaic.cost.call import device_cost as device_cost
 from tosaic.quantizing.sensitivity import sensitivity as sensitivity
 from tosaic.quantizing.explanation import explain_quantization as explain_quantization
 from tosaic.fx.io.extract_io import extract_io_quant as extract_io_quant
@@ -56,6 +57,7 @@ from tosaic._core import __version__ as __version__
 from tosaic import annotation as annotation
 from tosaic import calibration as calibration
 from tosaic import cli as cli
+from tosaic import cost as cost
 from tosaic import devices as devices
 from tosaic import executorch as executorch
 from tosaic import exporting as exporting

@@ -43,6 +43,13 @@ graph @forward stage=exported {
   return %y path="out"
 }
 """
+NPU = """tosaic 1
+graph @forward stage=tosa {
+  input %x: i8[1,8,8,16] path="x"
+  %y: i8[1,4,4,16] = tosa.max_pool2d(%x) {kernel=[2,2], stride=[2,2], pad=[0,0,0,0], nan_mode=propagate}
+  return %y path="out"
+}
+"""
 COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "reference" / "cli.md").read_text(), re.MULTILINE)
 
 
@@ -100,6 +107,7 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     quantized = tosaic.program.from_graph(tosaic.program.Graph.parse(QUANTIZED))
     quantized.save("quantized.tosaic")
     tosaic.save_pte(quantized, "quantized.pte")
+    Path("npu.tosa").write_bytes(tosaic._core.serialize(tosaic.Graph.parse(NPU)))
     tosaic.save_pte(tosaic.load("model.tosaic"), "model.pte")
     try:
         code = main(shlex.split(command))

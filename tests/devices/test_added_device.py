@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,19 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.devices import Device, Limit, Operators, Payload, limit_names, register, registry
+from tosaic.cost.file_operators import file_operators
+from tosaic.devices import (
+    CostSummary,
+    Device,
+    Limit,
+    Operators,
+    Payload,
+    ToolCost,
+    ToolRow,
+    limit_names,
+    register,
+    registry,
+)
 
 from devices.tiny_npu import DEVICE
 
@@ -85,6 +97,35 @@ def test_the_recipe_of_a_device_exports(npu: Device, tmp_path: Path) -> None:
     assert {group.claimant for group in result.lowered.partitions.groups} == {NPU}
     assert (tmp_path / "out" / "groups" / "group0.tiny").read_bytes().startswith(b"TINY")
     assert NPU in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_device_says_what_programs_cost(tmp_path: Path) -> None:
+    asked = []
+
+    def cost(tosa: bytes, member: str, options: Mapping[str, str], flags: Sequence[str]) -> ToolCost:
+        asked.append((member, dict(options), list(flags)))
+        operators = len(file_operators(tosa) or ())
+        rows = tuple(ToolRow(i, "Step", "", 10, macs=100) for i in range(operators - 2, operators))
+        return ToolCost(summary, rows)
+
+    summary = CostSummary(NPU, "analytic", "", "", 1e6, 20, 20, 512, 0, 0, 0, 200, 16)
+    payload = replace(
+        DEVICE.payload,
+        cost=cost,
+        compile_with_summary=lambda tosa, flags: (DEVICE.payload.compile(tosa, flags), summary),
+    )
+    register(replace(DEVICE, payload=payload))
+    model, inputs = network()
+    result = tosaic.export_model(model, inputs, recipe="tiny-npu", samples=[inputs], folder=tmp_path / "out")
+    assert result.costs == {"group0": summary}
+    assert f"group0: 20 cycles, 512 B SRAM on {NPU} (analytic)" in str(result)
+    found = tosaic.device_cost(result.lowered, memory_mode="mine", flags=["-x"])
+    assert asked == [(NPU, {"memory_mode": "mine"}, ["-x"])]
+    assert (found.cycles, found.source, found.mac_use) == (20, "analytic", 0.625)
+    assert found.unattributed_cycles == 0
+    assert "sigmoid" in [node.op for node in found.host]
+    with pytest.raises(tosaic.UnsupportedOp, match=f"expected one of .*{NPU}"):
+        tosaic.device_cost(result.lowered.parts[0], "cortex-m55")
 
 
 @pytest.mark.filterwarnings("ignore")

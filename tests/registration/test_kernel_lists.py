@@ -146,7 +146,7 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
     def refuse(*_: Any) -> bytes:
         raise AssertionError("Vela was called")
 
-    monkeypatch.setattr("tosaic.devices.ethos_u.compile_with_vela", refuse)
+    monkeypatch.setattr("tosaic.devices.ethos_u.compile_with_summary", refuse)
     monkeypatch.setattr("tosaic.devices.ethos_u.require_tool", refuse)
     kernels = tosaic.registration.kernel_list(split)
     assert kernels.backends == ("EthosUBackend",)

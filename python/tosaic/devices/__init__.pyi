@@ -10,3 +10,6 @@ from tosaic.devices.device import Payload as Payload
 from tosaic.devices.registry import devices as devices
 from tosaic.devices.registry import limit_names as limit_names
 from tosaic.devices.registry import register as register
+from tosaic.devices.tool_cost import ToolCost as ToolCost
+from tosaic.devices.tool_cost import ToolRow as ToolRow
+from tosaic.devices.tool_cost import CostSummary as CostSummary

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.devices.engines import Engine
+    from tosaic.devices.tool_cost import CostSummary, ToolCost
 
 Sizes: TypeAlias = Sequence[int | None]
 """The bytes of each tensor; None where a payload does not say them."""
@@ -121,6 +122,13 @@ class Payload:
         For messages: the names of claimants with this payload.
     names_member : bool
         Whether compile specs name the member of the device, as ``target``.
+    compile_with_summary : callable, optional
+        As `compile`, but returns a pair: the payload, and what the same run of the tool estimated, a
+        `CostSummary`, or None if it did not.
+    cost : callable, optional
+        Estimates the cost of the bytes of a ``.tosa`` file on a member of the device, with options
+        (``memory_mode`` and ``system_config``, as far as they are not the usual ones) and flags of the tool.
+        Returns a `ToolCost`. It raises `UnsupportedOp` for a file that the tool refuses.
     """
 
     name: str
@@ -138,6 +146,8 @@ class Payload:
     contents: str = ""
     whose: str = ""
     names_member: bool = False
+    compile_with_summary: Callable[[bytes, Sequence[str]], tuple[bytes, CostSummary | None]] | None = None
+    cost: Callable[[bytes, str, Mapping[str, str], Sequence[str]], ToolCost] | None = None
 
     @property
     def shown(self) -> str:

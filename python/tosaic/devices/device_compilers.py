@@ -6,10 +6,12 @@ print and keep settings of the whole process.
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,53 @@ def vela_flags(accelerator: str, flags: Sequence[str] = ()) -> list[str]:
     return [*flags, *(f"{name}={value}" for name, value in added.items())]
 
 
+@dataclass(frozen=True)
+class VelaRun:
+    """What Vela wrote.
+
+    Attributes
+    ----------
+    arrays : mapping of str to numpy.ndarray
+        See `compile_with_vela`.
+    summary : mapping of str to str
+        The totals, by name of the column of its table.
+    database : bytes
+        Its debug database, as XML; empty unless it was asked for.
+    """
+
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    summary: Mapping[str, str]
+    database: bytes = b""
+
+
+def run_vela(tosa: bytes, flags: Sequence[str], *, database: bool = False) -> VelaRun:
+    """Compiles a ``.tosa`` file for Ethos-U, and returns all that Vela says about it.
+
+    `database` asks for the debug database. The other parameters and the errors are those of
+    `compile_with_vela`.
+    """
+    if len(tosa) >= _LARGEST_FOR_VELA:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="vela",
+            what="the file is too large for Vela",
+            expected=f"less than {_LARGEST_FOR_VELA} bytes",
+            got=f"{len(tosa)}",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "model.tosa"
+        write_bytes(source, tosa)
+        made = Path(folder) / "model_vela.npz"
+        more = ["--enable-debug-db"] if database else []
+        _run("vela", [*flags, *more, f"--output-dir={folder}", str(source)], made)
+        with np.load(made, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in _VELA_ARRAYS if name in arrays.files}
+        tables = (table.read_text() for table in Path(folder).glob("model_summary_*.csv"))
+        rows = (row for text in tables for row in csv.DictReader(text.splitlines()))
+        debug = (Path(folder) / "model_debug.xml").read_bytes() if database else b""
+        return VelaRun(found, next(rows, {}), debug)
+
+
 def compile_with_vela(tosa: bytes, flags: Sequence[str]) -> Mapping[str, np.ndarray[Any, Any]]:
     """Compiles a ``.tosa`` file for Ethos-U.
 
@@ -90,21 +139,7 @@ def compile_with_vela(tosa: bytes, flags: Sequence[str]) -> Mapping[str, np.ndar
     ImportError
         Vela is not installed.
     """
-    if len(tosa) >= _LARGEST_FOR_VELA:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="vela",
-            what="the file is too large for Vela",
-            expected=f"less than {_LARGEST_FOR_VELA} bytes",
-            got=f"{len(tosa)}",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "model.tosa"
-        write_bytes(source, tosa)
-        made = Path(folder) / "model_vela.npz"
-        _run("vela", [*flags, f"--output-dir={folder}", str(source)], made)
-        with np.load(made, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in _VELA_ARRAYS if name in arrays.files}
+    return run_vela(tosa, flags).arrays
 
 
 def compile_vgf(tosa: bytes, flags: Sequence[str] = ()) -> bytes:

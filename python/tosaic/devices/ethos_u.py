@@ -6,8 +6,9 @@ import math
 
 from tosaic import _core
 from tosaic.devices.device import DeviceRecipe, Payload, Sizes
-from tosaic.devices.device_compilers import compile_with_vela, require_tool, vela_flags
-from tosaic.devices.vela_stream import pack_vela, unpack_vela
+from tosaic.devices.device_compilers import require_tool, vela_flags
+from tosaic.devices.vela_cost import compile_with_summary, vela_cost
+from tosaic.devices.vela_stream import unpack_vela
 
 
 def _sizes(payload: bytes) -> tuple[Sizes, Sizes]:
@@ -26,7 +27,7 @@ def _sizes(payload: bytes) -> tuple[Sizes, Sizes]:
 
 VELA_PAYLOAD = Payload(
     "vela",
-    lambda tosa, flags: pack_vela(compile_with_vela(tosa, flags)),
+    lambda tosa, flags: compile_with_summary(tosa, flags)[0],
     runtime="EthosUBackend",
     backend="TosaicEthosUBackend",
     title="Vela",
@@ -37,6 +38,8 @@ VELA_PAYLOAD = Payload(
     contents="commands for Ethos-U, which only the device runs",
     whose="an Ethos-U such as 'ethos-u55-128'",
     names_member=True,
+    compile_with_summary=lambda tosa, flags: compile_with_summary(tosa, flags),
+    cost=vela_cost,
 )
 
 U55_RECIPES = (DeviceRecipe("ethos-u55", "int8 for an Ethos-U55 with 128 multipliers.", ("ethos-u55-128",)),)

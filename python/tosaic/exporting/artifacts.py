@@ -55,6 +55,7 @@ def write_folder(result: ExportResult, path: str | os.PathLike[str]) -> tuple[Pa
 def _write(result: ExportResult, folder: Path) -> None:
     lowered = result.lowered
     payloads = _payloads(result)
+    result.costs = {name: each.cost for name, each in payloads.items() if each.cost is not None}
     groups = folder / "groups"
     lowered.save(groups)
     for name, payload in payloads.items():

@@ -18,6 +18,7 @@ from tosaic.ports.io_quant import IoQuant, PortQuant
 if TYPE_CHECKING:
     import numpy as np
 
+    from tosaic.devices.tool_cost import CostSummary
     from tosaic.exporting.checks import StageCheck
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.ports.ports import Port
@@ -62,6 +63,10 @@ class ExportResult(Reportable):
         The samples of the checks: arrays by path, as ``lowered.source`` takes them.
     added : dict of str to bytes
         Files that stages of the recipe added, by path in the folder.
+    costs : dict of str to CostSummary
+        What the tool that compiled the payload of a group estimates, by name of the group. `save` compiles
+        payloads; until then, and for devices whose tool estimates nothing, there is none.
+        `tosaic.device_cost` says more.
     """
 
     recipe: Recipe
@@ -77,6 +82,7 @@ class ExportResult(Reportable):
     files: tuple[Path, ...] = ()
     samples: tuple[Mapping[str, np.ndarray[Any, Any]], ...] = field(default=(), repr=False)
     added: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    costs: Mapping[str, CostSummary] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:

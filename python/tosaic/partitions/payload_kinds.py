@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tosaic.base.options import refusal, unsupported
 from tosaic.devices.device import Payload
 from tosaic.devices.registry import device_of, payload_of, payloads
+from tosaic.devices.tool_cost import CostSummary
 from tosaic.partitions.claimant import Claimant
 
 SPEC_OWN, SPEC_TARGET, SPEC_FLAGS, SPEC_FORMAT = "tosaic", "tosa_spec", "compile_flags", "output_format"
@@ -57,8 +58,8 @@ def require_tool(payload: Payload) -> None:
         payload.require_tool()
 
 
-def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
-    """Compiles a ``.tosa`` file for a payload.
+def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> tuple[bytes, CostSummary | None]:
+    """Compiles a ``.tosa`` file for a payload. Returns also what the tool estimates in the same run.
 
     Raises
     ------
@@ -66,7 +67,9 @@ def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> bytes:
         The tool refuses the file, or it cannot be run.
     """
     try:
-        return payload.compile(data, flags)
+        if payload.compile_with_summary is not None:
+            return payload.compile_with_summary(data, flags)
+        return payload.compile(data, flags), None
     except OSError as error:  # not of the file that is being written
         raise unsupported(
             "compile",

@@ -15,6 +15,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,3 +197,45 @@ def _beside(folder: Path, entry: Fields, key: str) -> Path:
 
 def _shown(ports: list[tuple[str, tuple[int, ...]]]) -> str:
     return ", ".join(f"{text} {order}" for text, order in ports) or "none"
+
+
+@dataclass(frozen=True)
+class SavedGroup:
+    """A group in a folder.
+
+    Attributes
+    ----------
+    name : str
+    claimant : str
+    tosa : bytes or None
+        What its claimant reads; None if that is no ``.tosa`` file.
+    """
+
+    name: str
+    claimant: str
+    tosa: bytes | None
+
+
+def is_split_folder(path: str | os.PathLike[str]) -> bool:
+    """True for a folder that has the listing of a split program."""
+    return (Path(path) / _LISTING).is_file()
+
+
+def saved_split(where: str, path: str | os.PathLike[str]) -> tuple[Program, tuple[SavedGroup, ...]]:
+    """Reads a folder without making a program that runs: the host, and the files of the groups.
+
+    The errors are those of `load_split`.
+    """
+    from tosaic.program.archive import load
+
+    folder = Path(path)
+    listing = _listing(where, folder)
+    groups = [
+        SavedGroup(
+            entry.text("name"),
+            entry.text("claimant"),
+            None if entry.value("target") is None else read_bytes(where, _beside(folder, entry, "file")),
+        )
+        for entry in listing.each("groups")
+    ]
+    return load(_beside(folder, listing, "host")), tuple(groups)

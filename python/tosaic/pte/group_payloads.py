@@ -109,7 +109,8 @@ class MethodPayloads:
         require_tool(payload)
         entries = spec_entries(payload, taker, payload.runtime, flags)
         encoded = tuple((key, value.encode()) for key, value in entries.items())
-        return PtePayload(payload.runtime, compiled(payload, part.to_bytes(), flags), encoded)
+        data, estimated = compiled(payload, part.to_bytes(), flags)
+        return PtePayload(payload.runtime, data, encoded, estimated)
 
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""

@@ -14,14 +14,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
 from tosaic.base.options import unsupported
 from tosaic.pte.file_writer import ALIGNMENT, FileWriter, ReadArray
+
+if TYPE_CHECKING:
+    from tosaic.devices.tool_cost import CostSummary
 
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
@@ -59,11 +62,14 @@ class PtePayload:
     data : bytes
     specs : tuple of (str, bytes)
         Compile specs.
+    cost : CostSummary, optional
+        What the tool that made the bytes estimates for a run, if it did. It is not written.
     """
 
     backend: str
     data: bytes
     specs: tuple[tuple[str, bytes], ...] = ()
+    cost: CostSummary | None = field(default=None, compare=False)
 
 
 class MethodWriter:

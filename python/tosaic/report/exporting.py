@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tosaic.exporting.result import ExportResult
+from tosaic.report.cost import cost_text
 from tosaic.report.document import Report
 from tosaic.report.numbers import count, decibels, memory, time
 from tosaic.report.partition import describe_split
@@ -29,6 +31,7 @@ def describe_export(result: ExportResult) -> Report:
         ("accuracy", f"{decibels(result.accuracy_db)} dB against the model in floats"),
         ("time", time(sum(result.seconds[name] for name in result.seconds if ":" not in name))),
     ]
+    facts += [("cost", f"{name}: {cost_text(each)}") for name, each in result.costs.items()]
     if result.folder is not None:
         facts.append(("folder", str(result.folder)))
     facts += [("note", note) for note in result.notes]
@@ -120,6 +123,7 @@ def _data(result: ExportResult) -> dict[str, object]:
         ],
         "transposed_bytes": result.lowered.transposed_bytes,
         "io": result.io.fields(),
+        "costs": {name: asdict(each) for name, each in result.costs.items()},
         "notes": list(result.notes),
         "seconds": result.seconds,
         "folder": None if result.folder is None else str(result.folder),

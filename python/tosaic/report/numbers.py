@@ -59,6 +59,21 @@ def memory(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
+def short(number: int) -> str:
+    """Formats a number in at most seven characters.
+
+    Examples
+    --------
+    >>> short(99_999), short(926_400), short(115_040_000)
+    ('99,999', '926 k', '115.0 M')
+    """
+    if number < 100_000:
+        return f"{number:,}"
+    if number < 10_000_000:
+        return f"{number / 1e3:,.0f} k"
+    return f"{number / 1e6:.1f} M" if number < 1_000_000_000 else f"{number / 1e9:.1f} G"
+
+
 def time(seconds: float) -> str:
     """Formats a duration.
 

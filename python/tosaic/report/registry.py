@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DESCRIPTIONS = {
     "CheckResult": ("tosaic.report.check", "describe_check"),
     "Comparison": ("tosaic.report.comparison", "describe_comparison"),
+    "DeviceCost": ("tosaic.report.cost", "describe_device_cost"),
     "ExportResult": ("tosaic.report.exporting", "describe_export"),
     "Io": ("tosaic.report.program", "describe_io"),
     "KernelList": ("tosaic.report.kernels", "describe_kernels"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
 GAP = "  "
 _LEAST_WORDS = 16  # characters in a line of a column of words
-_NUMBER = re.compile(r"[-+>]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB))?|inf|-inf|nan|equal|-|")
+_NUMBER = re.compile(r"[-+>]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB|k|M|G))?|inf|-inf|nan|equal|-|")
 
 
 def render(report: Report, *, folded: bool = False) -> str:

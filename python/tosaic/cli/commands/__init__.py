@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from tosaic.cli.commands import (
     check,
     compare,
+    cost,
     demo,
     diff,
     export,
@@ -54,6 +55,7 @@ COMMANDS: dict[str, Command] = {
         sensitivity,
         check,
         partition,
+        cost,
         inspect,
         kernels,
         run,

@@ -1,0 +1,10 @@
+"""What a program costs on a device: cycles and memory, by node, module and source line.
+
+`tosaic.device_cost` is the way in. The tool of the device estimates, e.g. Vela.
+"""
+
+from __future__ import annotations
+
+from tosaic.base.public_names import names_of_stub
+
+__getattr__, __dir__ = names_of_stub(__name__, __path__[0])
