@@ -104,6 +104,6 @@ def lowered(name: str) -> tosaic.Lowered:
 
 
 @cache
-def split(name: str, claimant: str) -> tosaic.SplitLowered:
+def split(name: str, claimant: str) -> tosaic.partitions.SplitLowered:
     """Returns a network, split between a device and the host."""
     return tosaic.lower(quantized(name), unsupported="split", claimants=[claimant])

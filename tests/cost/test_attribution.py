@@ -47,7 +47,7 @@ graph @f stage=tosa {
   return %after path="out"
 }
 """
-TOSA = _core.serialize(tosaic.Graph.parse(TEXT))
+TOSA = _core.serialize(tosaic.program.Graph.parse(TEXT))
 OPERATORS = {name: i for i, each in enumerate(file_operators(TOSA)) for name in each.outputs}
 
 
@@ -120,7 +120,7 @@ def test_an_index_beyond_the_file_is_no_node() -> None:
 
 
 def test_rows_inside_of_control_flow_belong_to_its_node() -> None:
-    program = tosaic.Graph.parse(BRANCHES)
+    program = tosaic.program.Graph.parse(BRANCHES)
     tosa = _core.serialize(program)
     assert file_operators(tosa) is None, "an index in a file of several blocks says nothing"
     rows = [
@@ -134,7 +134,7 @@ def test_rows_inside_of_control_flow_belong_to_its_node() -> None:
 def test_long_names_fit_a_terminal(count: int) -> None:
     path = ".".join(["encoder.layers.block"] * 6)
     text = TEXT.replace("three.last", path).replace("m.py", "modeling_of_a_long_name.py")
-    tosa = _core.serialize(tosaic.Graph.parse(text.replace("%e", "%" + "very_long_name_" * 3)))
+    tosa = _core.serialize(tosaic.program.Graph.parse(text.replace("%e", "%" + "very_long_name_" * 3)))
     end = max(i for i, each in enumerate(file_operators(tosa)) if "g" in each.outputs)
     rows = [ToolRow(end, "SomethingLongOfTheTool", "g", 123_456_789, macs=5)] * count
     made = tosaic.cost.DeviceCost(**cost(*rows).summary.totals, rows=attributed(tosa, cost(*rows)))

@@ -247,8 +247,8 @@ def test_devices_without_estimates_say_which_have_them(device: str) -> None:
 
 def test_what_the_tool_refuses_is_refused() -> None:
     floats = tosaic.lower(
-        tosaic.from_graph(
-            tosaic.Graph.parse(
+        tosaic.program.from_graph(
+            tosaic.program.Graph.parse(
                 'tosaic 1\ngraph @f stage=exported {\ninput %x: f32[4] path="x"\n%y: f32[4] = exp(%x)\n'
                 'return %y path="out"\n}\n'
             )

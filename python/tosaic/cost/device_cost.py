@@ -270,7 +270,7 @@ class DeviceCost(CostSummary, Reportable):
 
     def __repr__(self) -> str:
         return one_line(
-            f"<tosaic.DeviceCost on {self.device}: {self.cycles:,} cycles, {len(self.rows)} rows>"
+            f"<tosaic.cost.DeviceCost on {self.device}: {self.cycles:,} cycles, {len(self.rows)} rows>"
         )
 
 
