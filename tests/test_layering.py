@@ -253,6 +253,24 @@ def test_includes_of_lower_layers_are_allowed(tmp_path: Path) -> None:
     assert layer_violations(plant(tmp_path, {"cpp/tosaic/exec/a.cpp": text})) == []
 
 
+def test_contractions_have_one_header_for_other_files() -> None:
+    room = ROOT / "cpp/tosaic/kernels/gemm"
+    others = [
+        path
+        for folder in ("cpp/tosaic", "bindings")
+        for path in (ROOT / folder).rglob("*.[ch]*")
+        if room not in path.parents
+    ]
+    found = [
+        (path.name, header)
+        for path in others
+        for header in re.findall(r'"tosaic/kernels/gemm/(.+)"', path.read_text())
+        if header != "gemm.h"
+    ]
+    assert len(others) > 500
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("where", "header"),
     [
