@@ -17,7 +17,7 @@ namespace {
 using exec::ArrayView;
 using SharedGraph = std::shared_ptr<Graph>;
 
-py::dict to_dict(const report::Metrics& metrics) {
+py::dict to_dict(const exec::Metrics& metrics) {
   return py::dict(py::arg("count") = metrics.count, py::arg("mismatches") = metrics.mismatches,
                   py::arg("nonfinite") = metrics.nonfinite, py::arg("sqnr_db") = metrics.sqnr_db,
                   py::arg("cosine") = metrics.cosine, py::arg("max_abs") = metrics.max_abs,
@@ -25,11 +25,11 @@ py::dict to_dict(const report::Metrics& metrics) {
                   py::arg("p99_ulp") = metrics.p99_ulp);
 }
 
-py::object to_dict(const std::optional<report::Metrics>& metrics) {
+py::object to_dict(const std::optional<exec::Metrics>& metrics) {
   return metrics ? to_dict(*metrics) : py::none().cast<py::object>();
 }
 
-py::dict to_dict(const report::CompareRow& row) {
+py::dict to_dict(const exec::CompareRow& row) {
   return py::dict(py::arg("fx_name") = row.fx_name, py::arg("op_a") = row.op_a, py::arg("op_b") = row.op_b,
                   py::arg("value_a") = row.value_a, py::arg("value_b") = row.value_b,
                   py::arg("module_path") = row.module_path, py::arg("source") = row.source,
@@ -37,10 +37,10 @@ py::dict to_dict(const report::CompareRow& row) {
                   py::arg("inherited") = to_dict(row.inherited), py::arg("local_share") = row.local_share);
 }
 
-py::dict to_dict(const report::Comparison& comparison) {
+py::dict to_dict(const exec::Comparison& comparison) {
   py::list rows, unmatched;
-  for (const report::CompareRow& row : comparison.rows) rows.append(to_dict(row));
-  for (const report::UnmatchedValue& value : comparison.unmatched) {
+  for (const exec::CompareRow& row : comparison.rows) rows.append(to_dict(row));
+  for (const exec::UnmatchedValue& value : comparison.unmatched) {
     unmatched.append(py::dict(py::arg("fx_name") = value.fx_name, py::arg("reason") = value.reason));
   }
   return py::dict(py::arg("rows") = rows, py::arg("unmatched") = unmatched,
@@ -51,7 +51,7 @@ py::dict to_dict(const report::Comparison& comparison) {
 py::dict metrics(const py::object& reference, const py::object& value, std::optional<double> unit) {
   const py::array a = to_array(reference), b = to_array(value);
   const ArrayView view_a = view_of(a), view_b = view_of(b);
-  report::Metrics out;
+  exec::Metrics out;
   {
     const py::gil_scoped_release release;
     out = exec::compute_metrics(view_a, view_b, {unit});
@@ -160,7 +160,7 @@ py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, con
   std::vector<py::array> owners;
   const std::vector<exec::NamedArray> named = named_arrays(reference, owners);
   const GivenArrays given = given_to_user_inputs(*graph, inputs);
-  report::Comparison out;
+  exec::Comparison out;
   {
     const py::gil_scoped_release release;
     out = pipeline::compare_traces(named, graph, given.views, options);

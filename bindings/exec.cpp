@@ -12,6 +12,7 @@
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
+#include "tosaic/kernels/gemm/gemm.h"
 #include "tosaic/kernels/peak.h"
 #include "tosaic/pipeline/executable.h"
 #include "views.h"
@@ -24,8 +25,10 @@ using SharedGraph = std::shared_ptr<Graph>;
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
                                      const py::dict& override_nodes, const py::dict& override_ops,
                                      const py::sequence& models, const kernels::Threads& threads,
-                                     const std::optional<std::size_t>& least_group_bytes) {
+                                     const std::optional<std::size_t>& least_group_bytes,
+                                     const std::vector<std::string>& left_out) {
   exec::PrepareOptions options;
+  options.kernels.left_out = kernels::rows_named(left_out);
   if (least_group_bytes) options.least_group_bytes = *least_group_bytes;
   options.kernels.threads = threads;
   options.kernels.reference = reference;
@@ -72,10 +75,11 @@ std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool refer
                                             const std::optional<std::string>& isa, bool share_memory,
                                             const py::dict& override_nodes, const py::dict& override_ops,
                                             const py::sequence& models, std::uint32_t threads, bool share_all,
-                                            const std::optional<std::size_t>& least_group_bytes) {
+                                            const std::optional<std::size_t>& least_group_bytes,
+                                            const std::vector<std::string>& left_out) {
   const exec::PrepareOptions options =
       prepare_options(reference, isa, share_memory, override_nodes, override_ops, models,
-                      {threads, share_all}, least_group_bytes);
+                      {threads, share_all}, least_group_bytes, left_out);
   const py::gil_scoped_release release;
   return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
 }
@@ -169,14 +173,15 @@ void bind_exec(py::module_& m) {
            py::arg("isa") = py::none(), py::arg("share_memory") = true,
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
            py::arg("models") = py::list(), py::arg("threads") = 1, py::arg("share_all") = false,
-           py::arg("least_group_bytes") = py::none(),
+           py::arg("least_group_bytes") = py::none(), py::arg("left_out") = std::vector<std::string>{},
            "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
            "name, foreign "
            "ones by target. `models`: [(node, callable)], called with the integers of quantized values. "
            "`threads`: "
            "the most of one run; with `share_all` they share loops of any cost. `least_group_bytes`: steps "
            "are "
-           "computed together, some rows at a time, if the values between them have at least this size.")
+           "computed together, some rows at a time, if the values between them have at least this size. "
+           "`left_out`: names of `contraction_forms` that are not used.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def(
           "run_plain", &run_plain, py::arg("arguments"),
@@ -241,6 +246,18 @@ void bind_exec(py::module_& m) {
   m.def(
       "multiply_adds", [](const NodeView& node) { return exec::multiply_adds(*node.graph, node.node()); },
       py::arg("node"), "The products that a contraction or an attention adds up; 0 for all other operators.");
+  m.def(
+      "contraction_forms",
+      [] {
+        py::list rows;
+        for (const kernels::FormRow& row : kernels::form_rows())
+          rows.append(py::dict(py::arg("name") = row.name, py::arg("kind") = row.kind,
+                               py::arg("form") = row.form, py::arg("isa") = std::string(to_string(row.set)),
+                               py::arg("rule") = row.rule, py::arg("saves") = row.saves,
+                               py::arg("measured") = row.measured));
+        return rows;
+      },
+      "The rows of the table of forms, first choice first.");
   m.def(
       "peak_multiply_adds",
       [](const std::string& isa, const std::string& factors, std::size_t threads) {

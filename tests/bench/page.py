@@ -38,6 +38,7 @@ ORDER = (
     "float_layers",
     "integer_layers",
     "integer_widths",
+    "forms",
     "threads",
     "grid_sampler",
     "observers",

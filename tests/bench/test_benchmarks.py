@@ -10,6 +10,7 @@ from bench import (
     executorch_backend,
     exporting,
     float_layers,
+    forms,
     grid_sampler,
     hardening,
     import_time,
@@ -59,6 +60,11 @@ def test_int16_takes_at_most_two_and_a_half_times_as_long_as_int8() -> None:
 def test_convolutions_of_floats_take_at_most_nine_tenths_of_onednns_time() -> None:
     result = float_layers.run()
     assert float_layers.section(result).publish() == 0, result
+
+
+def test_each_form_of_contractions_saves_a_twentieth_of_the_time_of_a_network() -> None:
+    result = forms.run()
+    assert forms.section(result).publish() == 0, result
 
 
 def test_two_threads_gain_nine_tenths_of_what_two_cores_can_gain() -> None:

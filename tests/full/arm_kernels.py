@@ -71,7 +71,7 @@ The executor has kernels for several instruction sets, and chooses the best one 
 |---|---|---|---|
 | `baseline` | x86-64 | SSE2, 16 bytes | in pairs of int16 |
 | `avx2` | x86-64 with AVX2 and FMA | 32 bytes | in pairs of int16 |
-| `avxvnni` | the same with AVX-VNNI or AVX-512 VNNI | 32 bytes | int8 in quads, int16 in pairs |
+| `avxvnni` | the same with AVX-VNNI | 32 bytes | int8 in quads, int16 in pairs |
 | `avx512` | x86-64 with AVX-512 F, BW, DQ and VL | 64 bytes | in pairs of int16 |
 | `avx512vnni` | the same with VNNI | 64 bytes | int8 in quads, int16 in pairs |
 | `amx` | the same with AMX-INT8, on Linux | 64 bytes, tiles | int8 in matrices and quads, int16 in pairs |

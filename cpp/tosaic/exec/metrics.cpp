@@ -133,8 +133,8 @@ class Accumulator {
     }
   }
 
-  [[nodiscard]] report::Metrics finish() {
-    report::Metrics out;
+  [[nodiscard]] Metrics finish() {
+    Metrics out;
     out.count = ulps_.size();
     out.mismatches = mismatches_;
     out.nonfinite = nonfinite_;
@@ -205,8 +205,7 @@ class Accumulator {
 
 }  // namespace
 
-report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value,
-                                const MetricsOptions& options) {
+Metrics compute_metrics(const ArrayView& reference, const ArrayView& value, const MetricsOptions& options) {
   if (reference.shape != value.shape)
     throw LayoutMismatch({.where = "compare",
                           .what = "arrays of different shapes",

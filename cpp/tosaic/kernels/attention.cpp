@@ -16,8 +16,7 @@
 
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/gemm/gemm.h"
 #include "tosaic/kernels/normalize_block.h"
 #include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/reduce_block.h"
@@ -294,10 +293,7 @@ Kernel prepare_in(const Request& request) {
   plan->reference = request.options.reference;
   const Isa isa = plan->reference ? Isa::kBaseline : request.options.isa;
   const ConvertKernels& convert = convert_kernels(isa);
-  if constexpr (std::is_same_v<T, float>)
-    plan->gemm = &gemm_kernels_f32(isa);
-  else
-    plan->gemm = &gemm_kernels_f64(isa);
+  plan->gemm = &gemm_kernels<T>(isa);
   plan->exp_scores = loops_of<T>(TOSAIC_SELECT_ISA(isa, kNormalizeKernels)).exp_scores;
   plan->largest = TOSAIC_SELECT_ISA(isa, kReduceKernels).find(Fold::kMax, kDomain<T>).along;
   for (std::size_t i = 0; i + 2 < rank; ++i) plan->leading.push_back(result.shape[i]);

@@ -20,7 +20,6 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
-#include "tosaic/kernels/isa_tables.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -67,6 +66,17 @@ bool may_use_tiles() {
 }
 #endif
 
+#if defined(TOSAIC_HAVE_AVX512)
+bool has_avx_vnni() {
+  // Compilers differ in whether __builtin_cpu_supports() knows the name.
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
+  }();
+  return has;
+}
+#endif
+
 bool cpu_runs([[maybe_unused]] Isa isa) {
 #ifdef TOSAIC_HAVE_AVX512
   // __builtin_cpu_supports also checks that the operating system saves the wide registers, in libgcc and in
@@ -77,7 +87,7 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
     case Isa::kAvx2:
       return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
     case Isa::kAvxVnni:
-      return cpu_runs(Isa::kAvx2) && (has_avx_vnni() || cpu_runs(Isa::kAvx512Vnni));
+      return cpu_runs(Isa::kAvx2) && has_avx_vnni();
     case Isa::kAvx512:
       return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
              __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
@@ -124,17 +134,6 @@ std::string dtypes_of(std::span<const Operand> operands) {
 }
 
 }  // namespace
-
-#if defined(TOSAIC_HAVE_AVX512)
-bool has_avx_vnni() {
-  // Compilers differ in whether __builtin_cpu_supports() knows the name.
-  static const bool has = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
-  }();
-  return has;
-}
-#endif
 
 std::string_view to_string(Isa isa) {
   switch (isa) {

@@ -79,6 +79,7 @@ struct Kernel {
   // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
   // than the operands: the fast path of f16 multiplies f32.
   std::optional<DType> factors = {};
+  std::optional<std::size_t> form_row = {};  // of a contraction's fast path: the row of gemm/forms.def
   // Set by the fast path if Request::by_rows, for a product of two matrices, of which the right one is not
   // constant.
   std::optional<RowProduct> rows = {};

@@ -13,9 +13,6 @@ namespace tosaic::kernels {
 // kAvx512Vnni is kAvx512, with instructions for products of bytes; kAmx is kAvx512Vnni, and multiplies
 // matrices of bytes (AMX-TILE and AMX-INT8); kDotProd is kBaseline of Arm with such instructions
 // (FEAT_DotProd), and kI8mm multiplies small matrices of bytes, too (FEAT_I8MM).
-//
-// The instructions of kAvxVnni have two encodings, and its kernels are compiled for both: VEX for processors
-// with AVX-VNNI, and EVEX for those that have the same instructions as a part of AVX-512 only (isa_tables.h).
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kDotProd, kI8mm };
 inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512,
                                         Isa::kAvx512Vnni, Isa::kAmx,  Isa::kDotProd, Isa::kI8mm};
@@ -38,7 +35,8 @@ struct Options {
   bool reference = false;  // the scalar reference instead of the fast path
   Isa isa = best_isa();
   Threads threads = {};
-  Packs* packs = nullptr;  // used at prepare time only; if null, each kernel packs its own weights
+  std::uint64_t left_out = 0;  // bit i: row i of gemm/forms.def is not used; for tests and benchmarks
+  Packs* packs = nullptr;      // used at prepare time only; if null, each kernel packs its own weights
 };
 
 }  // namespace tosaic::kernels

@@ -7,12 +7,36 @@
 #include <thread>
 #include <vector>
 
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/isa/peak.h"
 
 namespace tosaic::kernels {
 namespace {
 
 constexpr int kTrials = 5;
+
+const PeakKernels& peak_kernels(Isa isa) {
+  switch (isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+    case Isa::kAvx2:
+      return avx2::kPeakKernels;
+    case Isa::kAvxVnni:
+      return avxvnni::kPeakKernels;
+    case Isa::kAvx512:
+      return avx512::kPeakKernels;
+    case Isa::kAvx512Vnni:
+      return avx512vnni::kPeakKernels;
+    case Isa::kAmx:
+      return amx::kPeakKernels;
+#elif defined(TOSAIC_HAVE_DOTPROD)
+    case Isa::kDotProd:
+      return dotprod::kPeakKernels;
+    case Isa::kI8mm:
+      return i8mm::kPeakKernels;
+#endif
+    default:
+      return baseline::kPeakKernels;
+  }
+}
 
 double seconds_of(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();

@@ -18,13 +18,18 @@
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa/rescale.h"
-#include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/spatial.h"
 #include "tosaic/kernels/transpose_block.h"
 
 namespace tosaic::kernels {
 namespace {
+
+const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_SELECT_ISA(isa, kPoolF32); }
+const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t) { return TOSAIC_SELECT_ISA(isa, kPoolI8); }
+const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t) {
+  return TOSAIC_SELECT_ISA(isa, kPoolI16);
+}
 
 using Index = std::int64_t;
 

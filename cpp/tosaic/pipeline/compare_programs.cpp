@@ -19,10 +19,10 @@ exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
                             inputs_b, options, reference);
 }
 
-report::Comparison compare_traces(std::span<const exec::NamedArray> reference,
-                                  const std::shared_ptr<const Graph>& b,
-                                  std::span<const exec::ArrayView> inputs_b,
-                                  const exec::CompareOptions& options) {
+exec::Comparison compare_traces(std::span<const exec::NamedArray> reference,
+                                const std::shared_ptr<const Graph>& b,
+                                std::span<const exec::ArrayView> inputs_b,
+                                const exec::CompareOptions& options) {
   return exec::compare_traces(reference, executable(b, options.b.overrides), inputs_b, options);
 }
 

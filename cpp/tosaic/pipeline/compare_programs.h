@@ -20,9 +20,9 @@ namespace tosaic::pipeline {
                                                   std::span<const exec::NamedArray> reference = {});
 
 // exec::compare_traces() with the executable form of b.
-[[nodiscard]] report::Comparison compare_traces(std::span<const exec::NamedArray> reference,
-                                                const std::shared_ptr<const Graph>& b,
-                                                std::span<const exec::ArrayView> inputs_b,
-                                                const exec::CompareOptions& options);
+[[nodiscard]] exec::Comparison compare_traces(std::span<const exec::NamedArray> reference,
+                                              const std::shared_ptr<const Graph>& b,
+                                              std::span<const exec::ArrayView> inputs_b,
+                                              const exec::CompareOptions& options);
 
 }  // namespace tosaic::pipeline

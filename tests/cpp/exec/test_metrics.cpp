@@ -14,7 +14,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-report::Metrics between(const std::vector<float>& reference, const std::vector<float>& value) {
+Metrics between(const std::vector<float>& reference, const std::vector<float>& value) {
   const Shape shape{static_cast<std::int64_t>(reference.size())};
   return compute_metrics(view(reference, shape), view(value, shape));
 }
@@ -22,7 +22,7 @@ report::Metrics between(const std::vector<float>& reference, const std::vector<f
 }  // namespace
 
 TEST_CASE("known arrays give known metrics", "[metrics]") {
-  const report::Metrics m = between({3, 4, 0, 0}, {3, 4, 0, 0.5f});
+  const Metrics m = between({3, 4, 0, 0}, {3, 4, 0, 0.5f});
   CHECK(m.count == 4);
   CHECK(m.mismatches == 1);
   CHECK(m.max_abs == 0.5);
@@ -32,7 +32,7 @@ TEST_CASE("known arrays give known metrics", "[metrics]") {
 }
 
 TEST_CASE("equal arrays have infinite sqnr", "[metrics]") {
-  const report::Metrics m = between({1, -2, 0}, {1, -2, -0.0f});
+  const Metrics m = between({1, -2, 0}, {1, -2, -0.0f});
   CHECK(m.mismatches == 0);
   CHECK(std::isinf(m.sqnr_db));
   CHECK(m.sqnr_db > 0);
@@ -44,14 +44,14 @@ TEST_CASE("equal arrays have infinite sqnr", "[metrics]") {
 TEST_CASE("a zero signal has defined metrics", "[metrics]") {
   CHECK(between({0, 0}, {0, 0}).cosine == 1);
   CHECK(between({0, 0}, {0, 0}).sqnr_db == std::numeric_limits<double>::infinity());
-  const report::Metrics m = between({0, 0}, {0, 1});
+  const Metrics m = between({0, 0}, {0, 1});
   CHECK(m.sqnr_db == -std::numeric_limits<double>::infinity());
   CHECK(m.relative == std::numeric_limits<double>::infinity());
   CHECK(m.cosine == 0);
 }
 
 TEST_CASE("empty arrays are equal", "[metrics]") {
-  const report::Metrics m = between({}, {});
+  const Metrics m = between({}, {});
   CHECK(m.count == 0);
   CHECK(m.mismatches == 0);
   CHECK(m.cosine == 1);
@@ -59,14 +59,14 @@ TEST_CASE("empty arrays are equal", "[metrics]") {
 }
 
 TEST_CASE("matching NaNs and infinities are equal", "[metrics]") {
-  const report::Metrics m = between({kNan, kInf, -kInf, 2}, {kNan, kInf, -kInf, 2});
+  const Metrics m = between({kNan, kInf, -kInf, 2}, {kNan, kInf, -kInf, 2});
   CHECK(m.mismatches == 0);
   CHECK(m.nonfinite == 0);
   CHECK(m.sqnr_db == std::numeric_limits<double>::infinity());
 }
 
 TEST_CASE("a NaN or infinity without counterpart is counted and makes the errors infinite", "[metrics]") {
-  const report::Metrics m = between({1, 2, kInf, 4}, {kNan, 2, -kInf, 5});
+  const Metrics m = between({1, 2, kInf, 4}, {kNan, 2, -kInf, 5});
   CHECK(m.mismatches == 3);
   CHECK(m.nonfinite == 2);
   CHECK(m.max_abs == std::numeric_limits<double>::infinity());
@@ -88,7 +88,7 @@ TEST_CASE("an ulp is the spacing at the reference in the coarser of the two form
 }
 
 TEST_CASE("noise on a zero reference is a large but finite number of ulps", "[metrics]") {
-  const report::Metrics m = between({0, 0}, {1, 1});
+  const Metrics m = between({0, 0}, {1, 1});
   CHECK(std::isfinite(m.max_ulp));
   CHECK(std::isfinite(m.p99_ulp));
 }
@@ -104,7 +104,7 @@ TEST_CASE("wide integers are compared exactly", "[metrics]") {
   const std::int64_t big = std::int64_t{1} << 60;
   const std::vector<std::int64_t> a{big, std::numeric_limits<std::int64_t>::min()},
       b{big + 1, std::numeric_limits<std::int64_t>::max()};
-  const report::Metrics m = compute_metrics(view(a, DType::kI64, {2}), view(b, DType::kI64, {2}));
+  const Metrics m = compute_metrics(view(a, DType::kI64, {2}), view(b, DType::kI64, {2}));
   CHECK(m.mismatches == 2);
   CHECK(compute_metrics(view(a, DType::kI64, {1}), view(b, DType::kI64, {1})).max_abs == 1);
 }

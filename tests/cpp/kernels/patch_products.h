@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "tosaic/kernels/excess.h"
-#include "tosaic/kernels/isa_tables.h"
-#include "tosaic/kernels/lines.h"
+#include "tosaic/kernels/gemm/excess.h"
+#include "tosaic/kernels/gemm/forms.h"
+#include "tosaic/kernels/gemm/lines.h"
 #include "tosaic/kernels/options.h"
 
 namespace tosaic::kernels {
@@ -54,8 +54,6 @@ std::vector<T> draw_values(std::mt19937& random, Index count) {
   for (T& value : values)
     if constexpr (std::is_same_v<T, float>)
       value = normal(random);
-    else if constexpr (std::is_same_v<T, std::uint16_t>)
-      value = static_cast<T>(random() % 256);
     else
       value = static_cast<T>(static_cast<std::int8_t>(random()));
   return values;
@@ -95,8 +93,7 @@ struct Product {
     patches.batch_stride = stride;
     patches.channels = shape.channels;
     patches.row_is_contiguous = true;
-    constexpr Index low = std::is_same_v<T, PositivePairs> ? 0 : -128;
-    if constexpr (kRescales<T>) patches.zero_point = static_cast<Factor<T>>(draw(random, low, low + 255));
+    if constexpr (kRescales<T>) patches.zero_point = static_cast<Factor<T>>(draw(random, -128, 127));
 
     const Bands<T> bands(kernels, depth, shape.cols);
     std::vector<Factor<T>> weights = draw_values<Factor<T>>(random, depth * shape.cols);

@@ -99,6 +99,7 @@ struct Call {
 struct Outcome {
   std::vector<double> values;
   std::string name;
+  std::optional<std::size_t> form_row;
 };
 
 // Requires that a run of several threads has the bytes of `expected`. The calls take turns with 2, 3 and 8
@@ -146,7 +147,7 @@ inline Outcome run(const Call& call, const Options& options) {
   }
   REQUIRE(std::memcmp(result.data(), again.data(), count * size) == 0);
   check_threads(request, pointers, result, count * size);
-  Outcome outcome{{}, kernel.name};
+  Outcome outcome{{}, kernel.name, kernel.form_row};
   for (std::size_t i = 0; i < count; ++i)
     outcome.values.push_back(load_element(call.dtype, result.data() + i * size));
   return outcome;
@@ -160,26 +161,30 @@ inline double spacing(double value) {
   return static_cast<double>(std::nextafter(magnitude, INFINITY)) - static_cast<double>(magnitude);
 }
 
-// Compares the fast kernel of every instruction set with the reference, within the tolerance of the operator.
-// `scales` has the `scale` of Tolerance (kernel.h) for each element. Integers must be equal.
-inline void check_fast_paths(const Call& call, const std::vector<double>& scales) {
-  const std::vector<double> expected = reference(call);
+// Compares a fast kernel with the reference, within the tolerance of the operator. `scales` has the `scale`
+// of Tolerance (kernel.h) for each element. Integers must be equal.
+inline void check_outcome(const Call& call, const Outcome& fast, const std::vector<double>& expected,
+                          const std::vector<double>& scales) {
   const Tolerance allowed = tolerance(call.op, call.dtype);
-  for (const Isa isa : usable_isas()) {
-    const Outcome fast = run(call, {.reference = false, .isa = isa});
-    INFO(fast.name);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      const double bound =
-          is_float(call.dtype) ? allowed.ulp * spacing(expected[i]) + allowed.relative * scales[i] : 0;
-      const bool same =
-          fast.values[i] == expected[i] || (std::isnan(fast.values[i]) && std::isnan(expected[i]));
-      if (same || std::abs(fast.values[i] - expected[i]) <= bound) continue;
-      INFO("element " << i);
-      CHECK(fast.values[i] == expected[i]);
-      return;
-    }
+  INFO(fast.name);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double bound =
+        is_float(call.dtype) ? allowed.ulp * spacing(expected[i]) + allowed.relative * scales[i] : 0;
+    const bool same =
+        fast.values[i] == expected[i] || (std::isnan(fast.values[i]) && std::isnan(expected[i]));
+    if (same || std::abs(fast.values[i] - expected[i]) <= bound) continue;
+    INFO("element " << i);
+    CHECK(fast.values[i] == expected[i]);
+    return;
   }
   SUCCEED();
+}
+
+// Does so for the fast kernel of every instruction set.
+inline void check_fast_paths(const Call& call, const std::vector<double>& scales) {
+  const std::vector<double> expected = reference(call);
+  for (const Isa isa : usable_isas())
+    check_outcome(call, run(call, {.reference = false, .isa = isa}), expected, scales);
 }
 
 // Does the same, with the results of the same call on absolute values as scales.

@@ -8,8 +8,8 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
-#include "tosaic/kernels/contraction.h"
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/gemm/contraction.h"
+#include "tosaic/kernels/gemm/forms.h"
 
 namespace tosaic::kernels::testing {
 namespace {
@@ -580,8 +580,7 @@ void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, st
   for (const Isa isa : usable_isas()) {
     const auto run_core = [&](bool clamp) {
       const Core<float> core =
-          prepare_core(FastInputs<float>{.gemm = &gemm_kernels_f32(isa),
-                                         .depthwise = &depthwise_kernels_f32(isa),
+          prepare_core(FastInputs<float>{.loops = form_loops<F32>({.isa = isa}),
                                          .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                                          .right = b.data(),
                                          .clamp = clamp,

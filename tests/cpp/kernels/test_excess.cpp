@@ -1,5 +1,5 @@
 // Weights that are capped so that sums of two products do not saturate, and what is taken off them.
-#include "tosaic/kernels/excess.h"
+#include "tosaic/kernels/gemm/excess.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "patch_products.h"
-#include "tosaic/kernels/gemm.h"
+#include "tosaic/kernels/gemm/gemm.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -84,8 +84,8 @@ std::vector<std::int32_t> elements_of(const Packed& p, Index matrix, Index from,
 TEST_CASE("capped weights and their excess are the weights, and no pair saturates", "[excess]") {
   std::mt19937 random(41);
   for (const Isa isa : usable_isas()) {
-    const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(isa);
-    CHECK((kernels != nullptr) == (isa == Isa::kAvx2));
+    const GemmKernels<CappedQuads>* kernels = form_loops<CappedQuads>({.isa = isa}).gemm;
+    CHECK((kernels != nullptr) == (isa >= Isa::kAvx2 && isa <= Isa::kAmx));
     if (kernels == nullptr) continue;
     for (int i = 0; i < 60; ++i) {
       const Index depth = i == 0 ? 20000 : draw(random, 1, 300), cols = draw(random, 1, 40),
@@ -131,8 +131,8 @@ TEST_CASE("a pair of weights has an excess if weights of one sign are more than 
 TEST_CASE("products of capped quads are exact for all bytes", "[excess]") {
   std::mt19937 random(42);
   for (const Isa isa : usable_isas()) {
-    const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(isa);
-    CHECK((kernels != nullptr) == (isa == Isa::kAvx2));
+    const GemmKernels<CappedQuads>* kernels = form_loops<CappedQuads>({.isa = isa}).gemm;
+    CHECK((kernels != nullptr) == (isa >= Isa::kAvx2 && isa <= Isa::kAmx));
     if (kernels == nullptr) continue;
     for (int i = 0; i < 200; ++i) {
       const Index depth = i == 0 ? 20000 : draw(random, 1, i % 3 == 0 ? 20 : 400), cols = draw(random, 1, 80),
@@ -158,8 +158,7 @@ TEST_CASE("products of capped quads are exact for all bytes", "[excess]") {
       problem.right_zero_point = static_cast<std::int8_t>(draw(random, 0, 1) * draw(random, -128, 127));
       std::vector<std::uint32_t> bias(static_cast<std::size_t>(cols + 32)),
           found(static_cast<std::size_t>(rows * cols));
-      column_terms(*kernels, p.bands, problem.b, problem.excess, problem.zero_point, whole_depth(p.bands),
-                   bias.data());
+      column_terms(*kernels, p.bands, problem.b, problem.excess, problem.zero_point, bias.data());
       problem.column_bias = bias.data();
       problem.c = found.data();
       problem.c_stride = cols;

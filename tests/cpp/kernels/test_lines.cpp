@@ -30,7 +30,7 @@ TEST_CASE("patches read in place give the same sums as gathered ones", "[lines]"
     const Shape shape = draw_shape(random);
     CAPTURE(i, shape.channels, shape.cols, shape.in[0], shape.in[1], shape.in[2], shape.taps[0],
             shape.taps[1], shape.taps[2], shape.step[2], shape.pad_before[2]);
-    for (const Isa isa : usable_isas()) check(shape, gemm_kernels_f32(isa), random);
+    for (const Isa isa : usable_isas()) check(shape, gemm_kernels<F32>(isa), random);
   }
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("patches of quads read from copied lines give the same sums as gathere
     CAPTURE(i, shape.channels, shape.cols, shape.in[0], shape.in[1], shape.in[2], shape.taps[0],
             shape.taps[1], shape.taps[2], shape.step[2], shape.pad_before[2]);
     for (const Isa isa : usable_isas())
-      if (const GemmKernels<Quads>* kernels = gemm_kernels_quads(isa);
+      if (const GemmKernels<Quads>* kernels = form_loops<Quads>({.isa = isa}).gemm;
           kernels != nullptr && kernels->reads_lines)
         check(shape, *kernels, random);
   }
@@ -52,7 +52,7 @@ TEST_CASE("padding of floats is not multiplied", "[lines]") {
   std::mt19937 random(19);
   const Index channels = 3, size = 16, cols = 5;
   for (const Isa isa : usable_isas()) {
-    Product<float> product(square(channels, cols, size), gemm_kernels_f32(isa), random);
+    Product<float> product(square(channels, cols, size), gemm_kernels<F32>(isa), random);
     product.problem.clamp = false;
     std::vector<float> weights(static_cast<std::size_t>(9 * channels * cols), 1);
     for (Index tap = 0; tap < 9; ++tap) {
@@ -78,7 +78,7 @@ TEST_CASE("padding of floats is not multiplied", "[lines]") {
 TEST_CASE("runs are the lines inside of the image", "[lines]") {
   std::mt19937 random(20);
   const Index channels = 10, size = 4, depth = 9 * channels, line = size * channels;
-  const Product<float> product(square(channels, 1, size), gemm_kernels_f32(best_isa()), random);
+  const Product<float> product(square(channels, 1, size), gemm_kernels<F32>(best_isa()), random);
   Lines<float> lines(product.patches);
   lines.load(product.kernels, 0, size, nullptr);
   std::array<Run<float>, 128> runs;
@@ -113,7 +113,7 @@ TEST_CASE("parts of a product give the same sums, even with infinite weights", "
     CAPTURE(i, shape.channels, shape.cols, shape.in[0], shape.in[1], shape.in[2], shape.taps[0],
             shape.taps[1], shape.taps[2], shape.step[2], shape.pad_before[2]);
     for (const Isa isa : usable_isas()) {
-      Product<float> product(shape, gemm_kernels_f32(isa), random, true);
+      Product<float> product(shape, gemm_kernels<F32>(isa), random, true);
       const Index pixels = product.problem.rows;
       std::vector<float> expected(static_cast<std::size_t>(pixels * shape.cols)), found = expected;
       product.compute_lines(expected);
@@ -130,7 +130,7 @@ TEST_CASE("parts of a product give the same sums, even with infinite weights", "
 }
 
 TEST_CASE("lines are read if gathering would take longer", "[lines]") {
-  const GemmKernels<float>& kernels = gemm_kernels_f32(best_isa());
+  const GemmKernels<float>& kernels = gemm_kernels<F32>(best_isa());
   std::mt19937 random(22);
   const auto prefers = [&](Index channels, Index cols, Index size) {
     const Product<float> product(square(channels, cols, size), kernels, random);

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/gemm/forms.h"
+#include "tosaic/kernels/gemm/gemm.h"
 #include "tosaic/kernels/options.h"
 
 #if defined(__linux__)
@@ -126,8 +126,7 @@ void check(const GemmKernels<Quads>& kernels, const Extents& e, std::mt19937& ra
 TEST_CASE("blocks of quads end where their operands end", "[kernels]") {
   std::mt19937 random(23);
   for (const Isa isa : usable_isas()) {
-    const GemmKernels<Quads>* kernels = gemm_kernels_quads(isa);
-    CHECK((kernels != nullptr || !multiplies_quads(isa)));
+    const GemmKernels<Quads>* kernels = form_loops<Quads>({.isa = isa}).gemm;
     if (kernels == nullptr) continue;
     for (int i = 0; i < 250; ++i) {
       const Extents e{.rows = draw(random, 1, i % 5 == 0 ? 200 : 50),

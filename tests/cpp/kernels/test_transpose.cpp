@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tosaic/kernels/block.h"
-#include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/transpose_block.h"
 
 namespace tosaic::kernels {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "run_kernel.h"
-#include "tosaic/kernels/word_scaling.h"
+#include "tosaic/kernels/gemm/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {

@@ -108,15 +108,14 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   return out;
 }
 
-report::Comparison compare(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
-                           std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
-                           const CompareOptions& options) {
+Comparison compare(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
+                   std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
+                   const CompareOptions& options) {
   return compare_runs(a, b, inputs_a, inputs_b, options).report;
 }
 
-report::Comparison compare_traces(std::span<const NamedArray> reference,
-                                  const std::shared_ptr<const Graph>& b, std::span<const ArrayView> inputs_b,
-                                  const CompareOptions& options) {
+Comparison compare_traces(std::span<const NamedArray> reference, const std::shared_ptr<const Graph>& b,
+                          std::span<const ArrayView> inputs_b, const CompareOptions& options) {
   const TracedRun run_b(b, inputs_b, options.b);
   const RunValues values_b(*b, run_b.result.trace);
   FxNodes fx;

@@ -41,8 +41,8 @@
 #include <string>
 #include <vector>
 
+#include "tosaic/exec/compare/comparison.h"
 #include "tosaic/exec/session.h"
-#include "tosaic/report/compare.h"
 
 namespace tosaic::exec {
 
@@ -84,7 +84,7 @@ struct ComparedOutput {
 
 struct ComparedRuns {
   bool other_qparams = false;  // b's values have other qparams than a's; then there are no bounds
-  report::Comparison report;
+  Comparison report;
   std::vector<ComparedOutput> outputs;
 };
 
@@ -104,17 +104,15 @@ struct NamedArray {
                                         std::span<const ArrayView> inputs_b, const CompareOptions& options,
                                         std::span<const NamedArray> reference = {});
 // compare_runs() without `reference`. Returns only the comparison of nodes.
-[[nodiscard]] report::Comparison compare(const std::shared_ptr<const Graph>& a,
-                                         const std::shared_ptr<const Graph>& b,
-                                         std::span<const ArrayView> inputs_a,
-                                         std::span<const ArrayView> inputs_b,
-                                         const CompareOptions& options = {});
+[[nodiscard]] Comparison compare(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
+                                 std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
+                                 const CompareOptions& options = {});
 
 // Compares b's values with arrays. There is no reference graph whose nodes could be run, so rows have total
 // errors only. The options `a`, `local` and `outputs` are not used.
-[[nodiscard]] report::Comparison compare_traces(std::span<const NamedArray> reference,
-                                                const std::shared_ptr<const Graph>& b,
-                                                std::span<const ArrayView> inputs_b,
-                                                const CompareOptions& options = {});
+[[nodiscard]] Comparison compare_traces(std::span<const NamedArray> reference,
+                                        const std::shared_ptr<const Graph>& b,
+                                        std::span<const ArrayView> inputs_b,
+                                        const CompareOptions& options = {});
 
 }  // namespace tosaic::exec

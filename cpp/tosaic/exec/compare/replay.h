@@ -31,9 +31,9 @@ enum class Quantization : std::uint8_t {
 // What a result of a was compared with.
 struct ReplayedResult {
   Match match;
-  const Node* node = nullptr;                       // the node of a that computes the result
-  std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
-  std::optional<double> share;                      // as CompareRow::local_share
+  const Node* node = nullptr;               // the node of a that computes the result
+  std::optional<Metrics> local, inherited;  // absent if not known or not wanted
+  std::optional<double> share;              // as CompareRow::local_share
   Quantization quantization = Quantization::kSame;
   // b has no value for the result: a later node of b rounds it (Matcher::may_be_rounded_later).
   bool rounded_later = false;

@@ -41,7 +41,7 @@ void RowWriter::add_row(const Reference& reference, const ReplayedResult& found)
   const Graph& b = matcher_.values().graph();
   const Match& match = found.match;
   const Node& node_b = *b.producer(match.value);
-  report::CompareRow row;
+  CompareRow row;
   row.fx_name = fx_.label(reference.of);
   row.op_b = info(node_b.op).name;
   row.value_b = b.value(match.value).name;

@@ -19,7 +19,7 @@ class RowWriter {
   void add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed);
   // Reports an FX node that is not compared.
   void add_unmatched(FxId fx, const std::string& reason);
-  [[nodiscard]] report::Comparison finish() && { return std::move(out_); }
+  [[nodiscard]] Comparison finish() && { return std::move(out_); }
 
  private:
   void add_row(const Reference& reference, const ReplayedResult& found);
@@ -27,7 +27,7 @@ class RowWriter {
   const Graph* a_;
   const FxNodes& fx_;
   const Matcher& matcher_;
-  report::Comparison out_;
+  Comparison out_;
 };
 
 }  // namespace tosaic::exec

@@ -2,7 +2,7 @@
 // include this header.
 //
 // The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more
-// instructions. Pairs take four for as many products. The excess of B (kernels/excess.h) is multiplied first:
+// instructions. Pairs take four for as many products. The excess of B (gemm/excess.h) is multiplied first:
 // for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed to
 // columns of pairs. The sums of the tiles begin with the sums of the excess.
 #pragma once
@@ -74,19 +74,16 @@ struct ColumnSums {
 };
 static_assert(sizeof(ColumnSums) == kPanelCols * ExcessTerm::kPairBytes);
 
-// Adds the products of terms to the sums of their columns. If kIsCut, only the terms from `first` to `end`
-// are multiplied. The pairs of A begin with `first`.
-template <bool kIsCut>
-[[gnu::always_inline]] inline void add_terms(const ExcessTerm* term, const ExcessTerm* last, Index first,
-                                             Index end, const std::byte* pairs, ColumnSums& sums) {
+// Adds the products of terms to the sums of their columns.
+[[gnu::always_inline]] inline void add_terms(const ExcessTerm* term, const ExcessTerm* last,
+                                             const std::byte* pairs, ColumnSums& sums) {
   for (; term != last; ++term) {
-    const Index pair = Index{term->pair} - (kIsCut ? first : 0);
-    if (kIsCut && (pair < 0 || pair >= end - first)) continue;
     auto* const sum = reinterpret_cast<__m256i*>(reinterpret_cast<std::byte*>(&sums) + term->column);
     const auto factors = (__m256i)step_factor(term->factors);
 #pragma GCC unroll 2
     for (Index v = 0; v < ColumnSums::kVectors; ++v)
-      sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(load_words(pairs + pair + 32 * v), factors));
+      sum[v] =
+          _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(load_words(pairs + term->pair + 32 * v), factors));
   }
 }
 
@@ -143,8 +140,6 @@ template <bool kIsFirst>
 // Row i is at to + i * kPanelCols. The panel has an excess.
 inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const std::byte* pairs,
                        std::uint32_t* to) {
-  const Index first = block.first_depth / 2 * ExcessTerm::kPairBytes,
-              end = first + (block.depth + 1) / 2 * ExcessTerm::kPairBytes;
   const std::uint32_t* rounds = block.excess.rounds + column / kPanelCols;
   __m256i left_bias = _mm256_setzero_si256(), right_bias = left_bias;
   if (block.column_bias != nullptr) {
@@ -160,10 +155,7 @@ inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const 
         for (__m256i& sum : sums.column[j]) sum = _mm256_set1_epi16(starts[j]);
       const ExcessTerm* term = block.excess.terms + block.excess.begin[round];
       const ExcessTerm* last = block.excess.terms + block.excess.begin[round + 1];
-      if (block.panel_depth == 0)
-        add_terms<false>(term, last, first, end, pairs, sums);
-      else
-        add_terms<true>(term, last, first, end, pairs, sums);
+      add_terms(term, last, pairs, sums);
       const __m256i left_start = wide_starts(starts), right_start = wide_starts(starts + 8);
       if (round == rounds[0])
         add_rows<true>(sums, _mm256_sub_epi32(left_bias, left_start),
@@ -210,7 +202,7 @@ inline void multiply_capped(const GemmBlock<CappedQuads>& block) {
       reinterpret_cast<std::uint32_t*>(pairs + excess_rows(block.rows) * 2 * excess_pairs(block.depth));
   if (rounds != nullptr && !block.same_rows) transpose_pairs(block, pairs);
   const Index tiles = (block.rows + kCappedRows - 1) / kCappedRows;
-  const Index panel_size = panel_depth(block) * kPanelCols;
+  const Index panel_size = whole_steps<CappedQuads>(block.depth) * kPanelCols;
   const Index steps = whole_steps<CappedQuads>(block.depth) / Arithmetic<CappedQuads>::kStep;
   for (Index column = 0; column < block.cols; column += kPanelCols) {
     const Index left = block.cols - column, width = width_of<CappedQuads>(left);
@@ -223,10 +215,8 @@ inline void multiply_capped(const GemmBlock<CappedQuads>& block) {
     const CappedTile* const by_rows = width == lanes ? kCappedTiles<1> : kCappedTiles<2>;
     for (Index t = 0, row = 0; t < tiles; ++t) {
       const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
-      by_rows[rows - 1](
-          block, row,
-          {column, left < width ? left : width, panel + block.first_depth * width, fetched.after(t * steps)},
-          begins_with_excess ? sums + row * kPanelCols : nullptr);
+      by_rows[rows - 1](block, row, {column, left < width ? left : width, panel, fetched.after(t * steps)},
+                        begins_with_excess ? sums + row * kPanelCols : nullptr);
       row += rows;
     }
   }

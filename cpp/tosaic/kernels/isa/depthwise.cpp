@@ -174,97 +174,15 @@ void depthwise_line(const DepthwiseLine<T>& line) {
   }
 }
 
-// ---- channels first ----
-
-// The even and the odd elements of two vectors.
-#if TOSAIC_VECTOR_BYTES == 64
-#define TOSAIC_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define TOSAIC_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif TOSAIC_VECTOR_BYTES == 32
-#define TOSAIC_EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define TOSAIC_ODD 1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define TOSAIC_EVEN 0, 2, 4, 6
-#define TOSAIC_ODD 1, 3, 5, 7
-#endif
-// Writes from[0, 2, ...] to `even` and from[1, 3, ...] to `odd`.
-void split_in_two(const float* from, Index count, float* even, float* odd) {
-  Index i = 0;
-  for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
-    const Floats first = load(from + i);
-    const Floats second = load(from + i + kWidth);
-    store(even + i / 2, __builtin_shufflevector(first, second, TOSAIC_EVEN));
-    store(odd + i / 2, __builtin_shufflevector(first, second, TOSAIC_ODD));
-  }
-  if (i == count) return;
-  const Index left = count - i;
-  const Floats first = load_first(from + i, left < kWidth ? left : kWidth);
-  const Floats second = load_first(from + i + kWidth, left < kWidth ? 0 : left - kWidth);
-  store_first(even + i / 2, __builtin_shufflevector(first, second, TOSAIC_EVEN), (left + 1) / 2);
-  store_first(odd + i / 2, __builtin_shufflevector(first, second, TOSAIC_ODD), left / 2);
-}
-
-// Writes the image into the planes. The padding around it stays zero, as the caller filled it.
-void fill_planes(const DepthwisePlane& p) {
-  for (Index h = 0; h < p.in_h; ++h) {
-    const Index y = h + p.pad_h;
-    float* line = p.planes + (y % p.step_h) * p.step_w * p.plane_size + (y / p.step_h) * p.pitch;
-    const float* from = p.input + h * p.in_w;
-    // Element w of the image goes to plane (w + pad_w) % step_w, position (w + pad_w) / step_w.
-    const auto place = [&](Index w) {
-      return line + (w + p.pad_w) % p.step_w * p.plane_size + (w + p.pad_w) / p.step_w;
-    };
-    if (p.step_w == 1) {
-      copy(line + p.pad_w, from, p.in_w);
-    } else if (p.step_w == 2) {
-      split_in_two(from, p.in_w, place(0), place(1));
-    } else {
-      for (Index first = 0; first < p.step_w && first < p.in_w; ++first) {
-        float* to = place(first);
-        for (Index w = first; w < p.in_w; w += p.step_w) *to++ = from[w];
-      }
-    }
-  }
-}
-
-void depthwise_plane(const DepthwisePlane& p) {
-  constexpr int kUnroll = 4;
-  fill_planes(p);
-  const Index count = p.out_h * p.pitch;
-  const Floats low = broadcast(p.low);
-  const Floats high = broadcast(p.high);
-  for (Index i = 0; i < count; i += kUnroll * kWidth) {
-    Floats sum[kUnroll];
-#pragma GCC unroll 4
-    for (int u = 0; u < kUnroll; ++u) sum[u] = broadcast(p.bias);
-    const float* weight = p.weight;
-    for (Index h = 0; h < p.taps_h; ++h) {
-      const Index y = h * p.dilation_h;
-      const float* line = p.planes + (y % p.step_h) * p.step_w * p.plane_size + y / p.step_h * p.pitch + i;
-      for (Index w = 0; w < p.taps_w; ++w) {
-        const Index x = w * p.dilation_w;
-        const float* at = p.step_w == 1 ? line + x : line + x % p.step_w * p.plane_size + x / p.step_w;
-        const float tap = *weight++;
-#pragma GCC unroll 4
-        for (int u = 0; u < kUnroll; ++u) sum[u] += load(at + u * kWidth) * tap;
-      }
-    }
-#pragma GCC unroll 4
-    for (int u = 0; u < kUnroll; ++u)
-      store(p.sums + i + u * kWidth, p.clamp ? clamp<float>(sum[u], low, high) : sum[u]);
-  }
-  for (Index h = 0; h < p.out_h; ++h) copy(p.output + h * p.out_w, p.sums + h * p.pitch, p.out_w);
-}
-
 }  // namespace
 
 extern const DepthwiseKernels<float> kDepthwiseF32;
-const DepthwiseKernels<float> kDepthwiseF32 = {depthwise_line<float>, depthwise_plane};
+const DepthwiseKernels<float> kDepthwiseF32 = {depthwise_line<float>};
 extern const DepthwiseKernels<double> kDepthwiseF64;
-const DepthwiseKernels<double> kDepthwiseF64 = {depthwise_line<double>, nullptr};
+const DepthwiseKernels<double> kDepthwiseF64 = {depthwise_line<double>};
 extern const DepthwiseKernels<Pairs> kDepthwisePairs;
-const DepthwiseKernels<Pairs> kDepthwisePairs = {depthwise_line<Pairs>, nullptr};
+const DepthwiseKernels<Pairs> kDepthwisePairs = {depthwise_line<Pairs>};
 extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
-const DepthwiseKernels<WidePairs> kDepthwiseWidePairs = {depthwise_line<WidePairs>, nullptr};
+const DepthwiseKernels<WidePairs> kDepthwiseWidePairs = {depthwise_line<WidePairs>};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

@@ -1,8 +1,6 @@
 // Depthwise convolution: the loops that each instruction set provides.
 //
-// With channels last, vectors are along the channels. With channels first, the padded image of one channel is
-// split into phase planes, one per position modulo the strides. All planes have the same pitch, so that every
-// tap reads its plane at a constant offset.
+// Channels are last, and vectors are along them.
 //
 // Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each
 // pair is zero. With WidePairs there are at most kMostWideDepth taps. Some instruction sets multiply several
@@ -35,48 +33,9 @@ struct DepthwiseLine {
   Sum<T> low = 0, high = 0;
 };
 
-// One channel, channels first. `planes` is scratch for step_h * step_w planes of plane_size floats, with
-// lines `pitch` floats apart. Element (h, w) of the padded image is in plane (h % step_h, w % step_w), at
-// position (h / step_h, w / step_w). The caller fills the planes with zeros once; the kernel writes the image
-// into them.
-struct DepthwisePlane {
-  const float* input = nullptr;
-  const float* weight = nullptr;  // taps h * w
-  float bias = 0;
-  float* output = nullptr;
-  float* planes = nullptr;
-  float* sums = nullptr;  // out_h * pitch rounded up to 64 floats
-  std::int64_t in_h = 0, in_w = 0, out_h = 0, out_w = 0;
-  std::int64_t pad_h = 0, pad_w = 0, step_h = 1, step_w = 1, taps_h = 1, taps_w = 1, dilation_h = 1,
-               dilation_w = 1;
-  std::int64_t pitch = 0, plane_size = 0;
-  bool clamp = false;
-  float low = 0, high = 0;
-};
-
 template <class T>
 struct DepthwiseKernels {
   void (*line)(const DepthwiseLine<T>& line) = nullptr;
-  void (*plane)(const DepthwisePlane& plane) = nullptr;  // null unless T is float
 };
-
-namespace baseline {
-extern const DepthwiseKernels<float> kDepthwiseF32;
-extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<Pairs> kDepthwisePairs;
-extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
-}  // namespace baseline
-namespace avx2 {
-extern const DepthwiseKernels<float> kDepthwiseF32;
-extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<Pairs> kDepthwisePairs;
-extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
-}  // namespace avx2
-namespace avx512 {
-extern const DepthwiseKernels<float> kDepthwiseF32;
-extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<Pairs> kDepthwisePairs;
-extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
-}  // namespace avx512
 
 }  // namespace tosaic::kernels

@@ -7,8 +7,8 @@
 
 namespace tosaic::kernels::TOSAIC_ISA {
 
-extern const DepthwiseStepKernels<Pairs> kDepthwisePairSteps;
-const DepthwiseStepKernels<Pairs> kDepthwisePairSteps = step_kernels<Pairs>();
+extern const DepthwiseStepKernels<Pairs> kStepsPairs;
+const DepthwiseStepKernels<Pairs> kStepsPairs = step_kernels<Pairs>();
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
 #endif

@@ -60,26 +60,4 @@ struct DepthwiseStepKernels {
   void (*pad)(Factor<T> zero_point, std::int64_t count, Factor<T>* to) = nullptr;
 };
 
-namespace avx2 {
-extern const DepthwiseStepKernels<Pairs> kDepthwisePairSteps;
-}  // namespace avx2
-namespace avx512 {
-extern const DepthwiseStepKernels<Pairs> kDepthwisePairSteps;
-}  // namespace avx512
-namespace avxvnni {
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-}  // namespace avxvnni
-namespace avxvnni_evex {
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-}  // namespace avxvnni_evex
-namespace avx512vnni {
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-}  // namespace avx512vnni
-namespace dotprod {
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-}  // namespace dotprod
-namespace i8mm {
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-}  // namespace i8mm
-
 }  // namespace tosaic::kernels

@@ -91,12 +91,6 @@ constexpr Index kShortRun = 16;
 #endif
 }
 
-// Factors of PositivePairs.
-[[gnu::always_inline]] inline void as_factors(std::uint16_t* to, const std::int8_t* from, std::uint16_t,
-                                              Index count) {
-  as_factors(reinterpret_cast<std::int16_t*>(to), from, static_cast<std::int16_t>(-kPositiveOffset), count);
-}
-
 // Writes `count` factors of the padding.
 template <class T>
 [[gnu::always_inline]] inline void pad(T* to, T, Index count) {
@@ -107,15 +101,11 @@ template <class T>
   for (Index i = 0; i < count; i += kLanes<std::int8_t>) store(to + i, value);
 }
 
-[[gnu::always_inline]] inline void pad(std::uint16_t* to, std::uint16_t zero_point, Index count) {
-  for (Index i = 0; i < count; ++i) to[i] = zero_point;
-}
-
 // Fills up the last step of a row. The bytes after a row of quads may have any value: they are multiplied by
 // zeros.
 template <class T>
 [[gnu::always_inline]] inline void finish_step(Factor<T>* row, Index depth) {
-  if constexpr (!kCompensates<T>) zero(row + depth, whole_steps<T>(depth) - depth);
+  if constexpr (!kHasQuads<T>) zero(row + depth, whole_steps<T>(depth) - depth);
 }
 
 template <class T>

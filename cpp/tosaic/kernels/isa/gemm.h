@@ -29,11 +29,7 @@
 //
 //   CappedQuads i8 times i8, modulo 2^32, as Quads, for sets with an instruction that saturates sums of two
 //               products. The elements of B are capped so that none saturates, and what is taken off them is
-//               multiplied separately: kernels/excess.h, isa/capped_quads.h.
-//
-//   PositivePairs  i8 times i8 in pairs, modulo 2^32. All factors are 128 more than the elements, and have 16
-//               bits. The equation of quads holds with b + 128 in place of b, and zero points that are 128
-//               more. Since no product is negative, the adders of floats can add them: isa/positive_pairs.h.
+//               multiplied separately: gemm/excess.h, isa/capped_quads.h.
 //
 // Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels
 // has the first elements of the pairs before the second ones: isa/pairs.h.
@@ -47,12 +43,13 @@
 
 namespace tosaic::kernels {
 
-// How a contraction multiplies: float, double, or one of the forms above.
+// How a contraction multiplies: floats, or one of the forms above. gemm/forms.def chooses.
+using F32 = float;
+using F64 = double;
 struct Pairs {};
 struct WidePairs {};
 struct Quads {};
 struct CappedQuads {};
-struct PositivePairs {};
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block
 // and of the sums, and the number of elements of depth that one step multiplies.
@@ -90,14 +87,6 @@ struct Arithmetic<Quads> {
 };
 template <>
 struct Arithmetic<CappedQuads> : Arithmetic<Quads> {};
-template <>
-struct Arithmetic<PositivePairs> {
-  using Source = std::int8_t;
-  using Factor = std::uint16_t;
-  using Partial = std::uint32_t;
-  using Sum = std::uint32_t;
-  static constexpr std::int64_t kStep = 2;
-};
 template <class T>
 using Source = typename Arithmetic<T>::Source;
 template <class T>
@@ -118,17 +107,14 @@ inline constexpr bool kReadsInPlace = Arithmetic<T>::kStep == 1;
 // True if the sums can be rescaled to i8 when a tile is finished.
 template <class T>
 inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
-// True if the factors are bytes.
+// True if the factors are bytes. Then the zero points are not subtracted from them, but from the sums.
 template <class T>
 inline constexpr bool kHasQuads = std::is_same_v<T, Quads> || std::is_same_v<T, CappedQuads>;
 template <class T>
 inline constexpr bool kIsCapped = std::is_same_v<T, CappedQuads>;
-// True if the zero points are not subtracted from the factors, but from the sums.
-template <class T>
-inline constexpr bool kCompensates = kHasQuads<T> || std::is_same_v<T, PositivePairs>;
 // True if blocks may fetch what the next ones multiply.
 template <class T>
-inline constexpr bool kFetches = !std::is_same_v<T, PositivePairs> && !kIsCapped<T>;
+inline constexpr bool kFetches = !kIsCapped<T>;
 // What gathering adds to the elements of A, if kHasQuads<T>.
 #if defined(__aarch64__)
 inline constexpr std::int32_t kQuadOffset = 0;
@@ -136,12 +122,9 @@ inline constexpr std::int32_t kQuadOffset = 0;
 inline constexpr std::int32_t kQuadOffset = 128;
 #endif
 
-// What is to be added to the zero point of A, if kCompensates, to have the factor of an element that is 0.
-// The zero points of PositivePairs are factors.
+// What is to be added to the zero point of A to have the factor of an element that is 0.
 template <class T>
 inline constexpr std::int32_t kZeroPointOffset = kHasQuads<T> ? kQuadOffset : 0;
-// The factors of PositivePairs are so much more than the elements.
-inline constexpr std::int32_t kPositiveOffset = 128;
 
 // The depth rounded up to whole steps.
 template <class T>
@@ -212,9 +195,6 @@ struct GemmBlock {
   // line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
-  // If panel_depth is not 0, panels have panel_depth rows of B, and the rows from first_depth on are
-  // multiplied; first_depth is a multiple of kStep. Not allowed if GemmKernels::reads_lines.
-  std::int64_t panel_depth = 0, first_depth = 0;
   // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
   Excess excess = {};
   // Only for CappedQuads: memory of spare_bytes(), which multiply() writes.
@@ -229,7 +209,7 @@ struct GemmBlock {
   bool accumulate = false;  // adds to C; if false, overwrites it
   // Added when not null: one per column. For integers, vectors of the last panel are read as a whole.
   const Sum<T>* column_bias = nullptr;
-  const Sum<T>* row_bias = nullptr;  // added when not null: one per row
+  const Sum<T>* row_bias = nullptr;  // added when not null: one per row; only for quads
   bool clamp = false;                // clamps C to [low, high] at the end; only for the last block of depth
   Sum<T> low = 0, high = 0;
   // If not null, the finished sums are rescaled. Entry 0 of the tables belongs to column 0 of the block.
@@ -280,55 +260,11 @@ struct GemmKernels {
   // Packs the transposed matrix: element (k, j) of B is at b[j * stride + k].
   void (*pack_transposed)(const Factor<T>* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
                           Factor<T>* panels) = nullptr;
-  // The sum of each gathered row; null unless kCompensates.
+  // The sum of each gathered row; null unless kHasQuads.
   void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
   bool reads_lines = false;           // multiply() computes runs of quads
   std::int64_t a_bytes = 256 * 1024;  // of A in a block, at most: a part of the second-level cache
 };
-
-namespace baseline {
-extern const GemmKernels<float> kGemmF32;
-extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<Pairs> kGemmPairs;
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-}  // namespace baseline
-namespace avx2 {
-extern const GemmKernels<Quads> kGemmQuads;
-extern const GemmKernels<CappedQuads> kGemmCappedQuads;
-extern const GemmKernels<PositivePairs> kGemmPositivePairs;
-extern const GemmKernels<float> kGemmF32;
-extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<Pairs> kGemmPairs;
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-}  // namespace avx2
-namespace avx512 {
-extern const GemmKernels<Quads> kGemmQuads;
-extern const GemmKernels<float> kGemmF32;
-extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<Pairs> kGemmPairs;
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-}  // namespace avx512
-namespace avxvnni {
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace avxvnni
-namespace avxvnni_evex {
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace avxvnni_evex
-namespace avx512vnni {
-extern const GemmKernels<WidePairs> kGemmWidePairs;
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace avx512vnni
-namespace amx {
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace amx
-namespace dotprod {
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace dotprod
-namespace i8mm {
-extern const GemmKernels<Quads> kGemmQuads;
-}  // namespace i8mm
 
 }  // namespace tosaic::kernels

@@ -59,9 +59,6 @@ using QuadFactor = Vector<std::int32_t>;
 #endif
 }
 [[gnu::always_inline]] inline PairFactor left_at(const std::int16_t* a) { return (PairFactor)step_factor(a); }
-[[gnu::always_inline]] inline PairFactor left_at(const std::uint16_t* a) {
-  return (PairFactor)step_factor(a);
-}
 [[gnu::always_inline]] inline QuadFactor left_at(const std::int8_t* a) { return (QuadFactor)step_factor(a); }
 
 [[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, float left) {
@@ -121,12 +118,6 @@ using QuadFactor = Vector<std::int32_t>;
 
 #endif
 
-// Does the same with factors of PositivePairs, whose highest bit is 0.
-[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::uint16_t> right,
-                                               PairFactor left) {
-  add_product(sum, (Vector<std::int16_t>)right, left);
-}
-
 // One tap of a depthwise convolution: sum[i] += weight[i] * left[i]. Weights of 16 bits belong to pairs whose
 // second weight is zero, and only the low 16 bits of the lanes of `left` are multiplied.
 template <class S, class W, class L>
@@ -148,7 +139,7 @@ template <class S, class W, class L>
   sum = (Vector<std::uint32_t>)TOSAIC_ADD_QUADS((IntegerRegister)sum, (IntegerRegister)left,
                                                 (IntegerRegister)right);
 }
-#elif defined(__AVX2__)
+#elif TOSAIC_VECTOR_BYTES == 32
 // Without VNNI, no instruction multiplies quads. This widens bytes 0 and 2 of each quad to a pair of words
 // and multiplies them, and then bytes 1 and 3.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,

@@ -9,8 +9,6 @@ namespace {
 constexpr PeakLoop kBytes = {
     multiply_add_rounds<Vector<std::uint32_t>, Vector<std::int8_t>, QuadFactor, add_capped_product>,
     kSums * kLanes<std::int8_t>};
-#elif defined(__AVX2__)
-constexpr PeakLoop kBytes = kMultiplyAdds<Quads>;
 #else
 constexpr PeakLoop kBytes = {};
 #endif

@@ -30,9 +30,6 @@ extern const PeakKernels kPeakKernels;
 namespace avxvnni {
 extern const PeakKernels kPeakKernels;
 }
-namespace avxvnni_evex {
-extern const PeakKernels kPeakKernels;
-}
 namespace avx512vnni {
 extern const PeakKernels kPeakKernels;
 }

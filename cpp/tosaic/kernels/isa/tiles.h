@@ -286,17 +286,12 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
   return b;
 }
 
-// isa/positive_pairs.h
-template <int R, int W>
-void positive_tile(const GemmBlock<PositivePairs>& block, Index row, const Columns<PositivePairs>& columns);
-
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   if constexpr (std::is_same_v<T, Quads> && R > 1) return matrix_tile<R, W>(block, row, columns);
 #endif
-  if constexpr (std::is_same_v<T, PositivePairs>) return positive_tile<R, W>(block, row, columns);
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
@@ -388,41 +383,6 @@ template <class T>
 }
 #undef TOSAIC_ROWS
 
-// The rows of B in a panel.
-template <class T>
-[[gnu::always_inline]] inline Index panel_depth(const GemmBlock<T>& block) {
-  return whole_steps<T>(block.panel_depth == 0 ? block.depth : block.panel_depth);
-}
-
-// Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
-// additions.
-template <class T>
-void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
-  constexpr Index lanes = kLanes<Partial<T>>;
-  constexpr int kPanels = 4;
-  Vector<Partial<T>> sum[kPanels][2];
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
-  const Index panel_size = panel_depth(block) * 2 * lanes;
-  const Factor<T>* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
-  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
-    const auto left = left_at(block.a + k);
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
-      fetch_ahead<2 * sizeof(Vector<Factor<T>>)>(b + p * panel_size);
-      add_product(sum[p][0], load(b + p * panel_size), left);
-      add_product(sum[p][1], load(b + p * panel_size + kLanes<Factor<T>>), left);
-    }
-    b += 2 * kLanes<Factor<T>>;
-  }
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-    const Index column = (first_panel + p) * 2 * lanes;
-    Vector<Partial<T>> sums[1][2] = {{sum[p][0], sum[p][1]}};
-    finish_tile<T, 1, 2>(block, sums, 0, column, 2 * lanes);
-  }
-}
-
 // The width of a panel when `columns_left` columns are left.
 template <class T>
 constexpr Index width_of(Index columns_left) {
@@ -433,25 +393,21 @@ template <class T>
 void multiply(const GemmBlock<T>& block) {
   constexpr Index lanes = kLanes<Partial<T>>;
   constexpr Index panel = 2 * lanes;
-  const Index whole_panels = block.cols / panel, panels = (block.cols + panel - 1) / panel;
+  const Index panels = (block.cols + panel - 1) / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
   // Each step of a tile fetches a part of the memory to fetch.
   const Index steps = whole_steps<T>(block.depth) / Arithmetic<T>::kStep;
   const Index fetched_step =
       steps == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * steps);
   const Fetched fetched{block.fetched, fetched_step};
-  const Index panel_size = panel_depth(block) * panel;
+  const Index panel_size = whole_steps<T>(block.depth) * panel;
   Index row = 0;
   for (Index t = 0; t < tiles; ++t) {
     const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
-    Index p = 0;
-    if (block.rows == 1 && block.runs == nullptr)
-      for (; p + 4 <= whole_panels; p += 4) row_times_panels(block, p);
-    for (; p * panel < block.cols; ++p) {
+    for (Index p = 0; p < panels; ++p) {
       const Index left = block.cols - p * panel;
       const Index width = width_of<T>(left);
-      const Columns<T> columns{p * panel, left < width ? left : width,
-                               block.b + p * panel_size + block.first_depth * width,
+      const Columns<T> columns{p * panel, left < width ? left : width, block.b + p * panel_size,
                                fetched.after((t * panels + p) * steps)};
       tiles_of(block, width)[rows - 1](block, row, columns);
     }

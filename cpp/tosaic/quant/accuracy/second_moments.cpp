@@ -6,8 +6,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/quantized_value.h"
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/gemm/gemm.h"
 #include "tosaic/quant/accuracy/input_columns.h"
 #include "tosaic/quant/accuracy/state_bytes.h"
 #include "tosaic/quant/scale.h"
@@ -21,9 +20,6 @@ constexpr std::int64_t kDepth = 256;  // rows that are multiplied at a time
 constexpr std::int64_t kRowsOfTile = 64;
 constexpr std::int64_t kExactInFloat = std::int64_t{1} << 24;
 constexpr std::uint32_t kFormat = 0x314d5354;  // "TSM1" in memory
-
-const GemmKernels<float>& gemm_of(float) { return gemm_kernels_f32(best_isa()); }
-const GemmKernels<double>& gemm_of(double) { return gemm_kernels_f64(best_isa()); }
 
 void require_grid(const InputGrid& grid) {
   require_scale("the scale of the input", grid.scale);
@@ -134,7 +130,7 @@ void SecondMoments::add(const Contraction& contraction, std::span<const float> v
 template <class T>
 void SecondMoments::add_products(std::int64_t group, std::span<const T> columns, std::int64_t depth,
                                  std::vector<T>& panels, std::vector<T>& products) {
-  static const GemmKernels<T>& kernels = gemm_of(T{});
+  static const GemmKernels<T>& kernels = gemm_kernels<T>(best_isa());
   panels.resize(static_cast<std::size_t>(depth * ceil_div(columns_, kernels.panel) * kernels.panel));
   products.resize(static_cast<std::size_t>(kRowsOfTile * columns_));
   kernels.pack_transposed(columns.data(), kDepth, depth, columns_, panels.data());

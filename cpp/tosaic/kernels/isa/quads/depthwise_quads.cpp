@@ -3,7 +3,7 @@
 
 namespace tosaic::kernels::TOSAIC_ISA {
 
-extern const DepthwiseStepKernels<Quads> kDepthwiseQuads;
-const DepthwiseStepKernels<Quads> kDepthwiseQuads = step_kernels<Quads>();
+extern const DepthwiseStepKernels<Quads> kStepsQuads;
+const DepthwiseStepKernels<Quads> kStepsQuads = step_kernels<Quads>();
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

@@ -1,7 +1,6 @@
 // Convolutions as matrix products, which the blocked GEMM computes.
 //
 //   channels last         result[pixels x channels] = patches[pixels x (taps, channels)] * weights
-//   channels first, 1x1   see conv_pointwise.cpp (floats only)
 //   channels first        as channels last, with transpositions before and after
 //
 // The patches of a block are gathered just before they are multiplied, or floats are read in place, and
@@ -9,13 +8,22 @@
 // pixels of the input. A transposed convolution is one product for each phase, which are the results with the
 // same position modulo the stride: a phase reads a fixed subset of the taps, without stride.
 
-#include "tosaic/kernels/contraction.h"
-#include "tosaic/kernels/excess.h"
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/lines.h"
-#include "tosaic/kernels/word_scaling.h"
+#include "tosaic/kernels/gemm/contraction.h"
+#include "tosaic/kernels/gemm/excess.h"
+#include "tosaic/kernels/gemm/gemm.h"
+#include "tosaic/kernels/gemm/lines.h"
+#include "tosaic/kernels/gemm/word_scaling.h"
 
 namespace tosaic::kernels {
+
+bool is_pointwise(const Convolution& conv) {
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    if (conv.taps[axis] != 1 || conv.step[axis] != 1 || conv.pad[axis] != 0 ||
+        conv.in[axis] != conv.out[axis])
+      return false;
+  return true;
+}
+
 namespace {
 
 // One axis of a phase. The phase has `count` results: first, first + step, ... Result number i reads tap
@@ -53,8 +61,7 @@ struct Phase {
   std::size_t packed = 0;  // offset of its packed weights, in elements; one matrix for each group
   Index band = 1;          // depth of the bands of its packed weights
   GemmGrid grid = {};
-  bool reads_lines = false;         // multiply_lines() computes it
-  std::vector<Depths> depths = {};  // GemmProblem::depths; the first ones are the whole depth
+  bool reads_lines = false;  // multiply_lines() computes it
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
   [[nodiscard]] Index num_taps() const {
     return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
@@ -77,7 +84,7 @@ template <class T>
 class ChannelsLast {
  public:
   ChannelsLast(const Convolution& conv, const FastInputs<T>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.gemm), phases_(phases_of(conv)) {
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.loops.gemm), phases_(phases_of(conv)) {
     if (!conv_.transposed && inputs_.epilogue.word_tables)
       words_.emplace(*inputs_.epilogue.word_tables, conv_.groups, conv_.group_out(), kernels_.lanes);
     for (Phase& phase : phases_) {
@@ -88,10 +95,6 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       phase.reads_lines = reads_lines(phase, blocking);
-      phase.depths = {whole_depth(bands_of(phase))};
-      if (cuts_depths(phase)) phase.depths = depths_of_lines(patches_of(phase, nullptr), depth);
-      num_depths_ += static_cast<Index>(phase.depths.size());
-      most_depths_ = std::max(most_depths_, static_cast<Index>(phase.depths.size()));
       gather_size_ = std::max(gather_size_, gather_elements(phase, blocking));
       phase.grid =
           gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
@@ -105,16 +108,16 @@ class ChannelsLast {
         pack(inputs.right, unpacked.data(), packed.data());
         return with_excess(kernels_, only_bands(), conv_.groups, std::move(packed));
       });
-      if constexpr (kCompensates<T>) {
+      if constexpr (kHasQuads<T>) {
         terms_.resize(static_cast<std::size_t>(num_terms()));
         find_terms(packed_->data(), terms_.data());
       }
     } else {
       unpacked_at_ = plan_.take<Factor<T>>(unpacked_size_);
       packed_at_ = plan_.take<Factor<T>>(static_cast<Index>(packed_size_));
-      if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
+      if constexpr (kHasQuads<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
-    bias_at_ = plan_.take<Sum<T>>((kCompensates<T> ? most_depths_ : 1) * conv_.out_channels + kernels_.panel);
+    bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
     if (words_) added_at_ = plan_.take<Index>(words_->elements());
     ScratchPlan own;
     gathered_at_ = own.take<Factor<T>>(gather_size_);
@@ -134,7 +137,7 @@ class ChannelsLast {
       packed = piece<Factor<T>>(scratch, packed_at_);
     }
     const Sum<T>* terms = terms_.data();
-    if constexpr (kCompensates<T>)
+    if constexpr (kHasQuads<T>)
       if (packed_ == nullptr) {
         find_terms(packed, piece<Sum<T>>(scratch, terms_at_));
         terms = piece<Sum<T>>(scratch, terms_at_);
@@ -145,8 +148,8 @@ class ChannelsLast {
           words_ && words_->find(conv_.has_bias ? operands.third : nullptr, conv_.bias_stride, to))
         added = to;
     for (const Phase& phase : phases_) {
-      const Sum<T>* bias = bias_of(phase, operands, terms, piece<Sum<T>>(scratch, bias_at_));
-      if constexpr (kCompensates<T>) terms += static_cast<Index>(phase.depths.size()) * conv_.out_channels;
+      const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
+      if constexpr (kHasQuads<T>) terms += conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
         const Factor<T>* weights = packed + phase.packed + group * bands_of(phase).elements();
         run_group(phase, group, operands.left, {weights, bias, added}, result, workspace);
@@ -172,37 +175,31 @@ class ChannelsLast {
     return packed_ == nullptr ? Excess{} : excess_of(*packed_, only_bands(), conv_.groups, group);
   }
 
-  [[nodiscard]] Index num_terms() const { return num_depths_ * conv_.out_channels; }
+  [[nodiscard]] Index num_terms() const { return static_cast<Index>(phases_.size()) * conv_.out_channels; }
 
-  // Writes column_terms() of each phase and its depths: one per output channel.
+  // Writes column_terms() of each phase: one per output channel.
   void find_terms(const Factor<T>* packed, Sum<T>* terms) const {
     for (const Phase& phase : phases_) {
       const Bands<T> bands = bands_of(phase);
-      for (const Depths& depths : phase.depths) {
-        const Factor<T>* weights = packed + phase.packed;
-        for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
-          column_terms(kernels_, bands, weights, excess_of_group(group), inputs_.left_zero_point, depths,
-                       terms);
-          weights += bands.elements();
-        }
+      const Factor<T>* weights = packed + phase.packed;
+      for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
+        column_terms(kernels_, bands, weights, excess_of_group(group), inputs_.left_zero_point, terms);
+        weights += bands.elements();
       }
     }
   }
 
-  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase, for each
-  // of its depths. Returns null if there is nothing to add. Biases of integers are followed by memory that
-  // may be read.
-  const Sum<T>* bias_of([[maybe_unused]] const Phase& phase, const CoreOperands<T>& operands,
-                        const Sum<T>* terms, Sum<T>* to) const {
+  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase. Returns
+  // null if there is nothing to add. Biases of integers are followed by memory that may be read.
+  const Sum<T>* bias_of(const CoreOperands<T>& operands, [[maybe_unused]] const Sum<T>* terms,
+                        Sum<T>* to) const {
     const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
-    if (!kCompensates<T> && bias == nullptr) return nullptr;
+    if (!kHasQuads<T> && bias == nullptr) return nullptr;
     if (!kRescales<T> && conv_.bias_stride != 0) return bias;
     for (Index o = 0; o < conv_.out_channels; ++o)
       to[o] = bias == nullptr ? Sum<T>{} : bias[o * conv_.bias_stride];
-    if constexpr (kCompensates<T>)
-      for (std::size_t i = phase.depths.size(); i-- > 0;)
-        for (Index o = 0, at = static_cast<Index>(i) * conv_.out_channels; o < conv_.out_channels; ++o)
-          to[at + o] = to[o] + terms[at + o];
+    if constexpr (kHasQuads<T>)
+      for (Index o = 0; o < conv_.out_channels; ++o) to[o] += terms[o];
     return to;
   }
 
@@ -227,15 +224,10 @@ class ChannelsLast {
   static constexpr bool kMayReadLines = std::is_same_v<T, float> || std::is_same_v<T, Quads>;
   [[nodiscard]] bool reads_lines([[maybe_unused]] const Phase& phase, const GemmBlocking& blocking) const {
     if constexpr (kMayReadLines)
-      return !is_pointwise(conv_) && !puts_rows() && inputs_.right_zero_point == 0 &&
+      return inputs_.reads_lines && !is_pointwise(conv_) && !puts_rows() && inputs_.right_zero_point == 0 &&
              prefers_lines(kernels_, blocking, patches_of(phase, nullptr), conv_.group_out(),
                            depth_of(phase));
     return false;
-  }
-  // True if blocks may be cut where the depths change.
-  [[nodiscard]] bool cuts_depths(const Phase& phase) const {
-    return !kReadsInPlace<T> && !is_pointwise(conv_) && !phase.reads_lines && !kernels_.reads_lines &&
-           phase.pixels() > 0;
   }
   [[nodiscard]] Index gather_elements(const Phase& phase, const GemmBlocking& blocking) const {
     if constexpr (kMayReadLines)
@@ -345,8 +337,6 @@ class ChannelsLast {
       problem.copies_rows = problem.copies_rows || rows_collide<T>(conv_.in_channels);
     } else {
       problem.patches = &patches;
-      if (phase.depths.size() > 1) problem.depths = &phase.depths;
-      if (kCompensates<T>) problem.bias_stride = conv_.out_channels;
     }
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(phase, {row, count, part.first_col, cols, sums}, result, scratch);
@@ -418,7 +408,7 @@ class ChannelsLast {
   const GemmKernels<T>& kernels_;
   std::vector<Phase> phases_;
   std::size_t packed_size_ = 0;
-  Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0, num_depths_ = 0, most_depths_ = 0;
+  Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
   std::optional<WordScaling> words_;
@@ -463,14 +453,9 @@ Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInpu
 
 template <class T>
 Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
-  const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
-  if constexpr (!std::is_same_v<T, PositivePairs> && !kIsCapped<T>)
-    if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
-  if (conv.channels_last) {
-    return as_core<T, ChannelsLast<T>>("conv.gemm", conv, inputs);
-  }
-  if constexpr (kReadsInPlace<T>)
-    if (is_pointwise(conv) && !conv.transposed) return pointwise_first(conv, inputs);
+  if constexpr (!kIsCapped<T>)
+    if (is_depthwise(conv) && conv.channels_last) return depthwise_convolution(conv, inputs);
+  if (conv.channels_last) return as_core<T, ChannelsLast<T>>("conv.gemm", conv, inputs);
   Convolution last = conv;
   last.channels_last = true;
   return transposed_around(conv, fast_convolution(last, inputs), inputs);
@@ -478,7 +463,6 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
 
 template Core<Pairs> fast_convolution(const Convolution&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_convolution(const Convolution&, const FastInputs<WidePairs>&);
-template Core<PositivePairs> fast_convolution(const Convolution&, const FastInputs<PositivePairs>&);
 template Core<CappedQuads> fast_convolution(const Convolution&, const FastInputs<CappedQuads>&);
 template Core<Quads> fast_convolution(const Convolution&, const FastInputs<Quads>&);
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);

@@ -16,9 +16,8 @@
 #include <array>
 #include <functional>
 
-#include "tosaic/kernels/bands.h"
-#include "tosaic/kernels/isa/gemm.h"
-#include "tosaic/kernels/padding.h"
+#include "tosaic/kernels/gemm/bands.h"
+#include "tosaic/kernels/gemm/forms.h"
 #include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
@@ -35,12 +34,8 @@ struct GemmProblem {
   std::int64_t a_stride = 0;
   bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
   Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
-  Factor<T> right_zero_point = 0;        // of B; only for quads, and then row_bias is null
+  Factor<T> right_zero_point = 0;        // of B; only for quads
   const Patches<T>* patches = nullptr;
-  // If not null, depths_of_lines() of the patches: others are not multiplied. Of these depths number i, the
-  // biases begin at column_bias + i * bias_stride. Only for integers.
-  const std::vector<Depths>* depths = nullptr;
-  std::int64_t bias_stride = 0;
   const Factor<T>* b =
       nullptr;         // packed as `bands`, of which columns [first_col, first_col + cols) are multiplied
   Excess excess = {};  // of the packed columns, band by band; only for CappedQuads
@@ -49,7 +44,6 @@ struct GemmProblem {
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
   const Sum<T>* column_bias = nullptr;
-  const Sum<T>* row_bias = nullptr;
   bool clamp = false;  // clamps the result to [low, high]
   Sum<T> low = 0, high = 0;
   Factor<T>* gathered = nullptr;      // scratch of gather_elements(); used for patches and copies_rows
@@ -202,21 +196,11 @@ void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, c
                         block.rows, block.depth, problem.gathered, blocking.gathered_stride);
 }
 
-// Sets which rows of a panel of the band that begins at `from` a block multiplies: those in `depths`.
-template <class T>
-void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths, std::int64_t from) {
-  const std::int64_t band = bands.depth_at(from),
-                     first = std::clamp<std::int64_t>(depths.from - from, 0, band);
-  block.depth = std::clamp<std::int64_t>(depths.to - from, first, std::max(first, band)) - first;
-  block.first_depth = block.depth == 0 ? 0 : first;
-  block.panel_depth = block.depth == band ? 0 : band;
-}
-
-// Writes the sum of each column of a packed operand over these depths. The sum does not contain the excess
-// that capping took off the operand.
+// Writes the sum of each column of a packed operand. The sum does not contain the excess that capping took
+// off the operand.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
-                 const Depths& depths, Sum<T>* sums) {
+                 Sum<T>* sums) {
   const std::vector<Factor<T>> ones(static_cast<std::size_t>(whole_steps<T>(bands.band)), 1);
   GemmBlock<T> block;
   block.rows = 1;
@@ -226,30 +210,22 @@ void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Fac
   std::fill_n(sums, bands.cols, Sum<T>{});
   block.accumulate = true;
   for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
-    set_depths(block, bands, depths, from);
+    block.depth = bands.depth_at(from);
     block.b = packed + bands.offset(from, 0);
-    if (block.depth > 0) kernels.multiply(block);
+    kernels.multiply(block);
   }
 }
 
-template <class T>
-[[nodiscard]] Depths whole_depth(const Bands<T>& bands) {
-  return {0, whole_steps<T>(bands.depth)};
-}
-
-// Adds the excess of each column over these depths.
-inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, const Depths& depths,
-                       Sum<CappedQuads>* sums) {
+// Adds the excess of each column.
+inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, Sum<CappedQuads>* sums) {
   const std::uint32_t* rounds = excess.rounds;
   if (rounds == nullptr) return;
   for (std::int64_t from = 0; from < bands.depth; from += bands.band)
     for (std::int64_t col = 0; col < bands.padded_cols; col += bands.panel, ++rounds)
       for (std::uint32_t at = excess.begin[rounds[0]]; at < excess.begin[rounds[1]]; ++at) {
         const ExcessTerm& term = excess.terms[at];
-        const std::int64_t k = from + 2 * (term.pair / ExcessTerm::kPairBytes);
-        if (k >= depths.from && k < depths.to)
-          sums[col + term.column / ExcessTerm::kPairBytes] +=
-              static_cast<Sum<CappedQuads>>(std::int32_t{term.factors[0]} + term.factors[1]);
+        sums[col + term.column / ExcessTerm::kPairBytes] +=
+            static_cast<Sum<CappedQuads>>(std::int32_t{term.factors[0]} + term.factors[1]);
       }
 }
 
@@ -257,10 +233,9 @@ inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, co
 // packed operand.
 template <class T>
 void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
-                  [[maybe_unused]] const Excess& excess, Factor<T> zero_point, const Depths& depths,
-                  Sum<T>* terms) {
-  column_sums(kernels, bands, packed, depths, terms);
-  if constexpr (kIsCapped<T>) add_excess(bands, excess, depths, terms);
+                  [[maybe_unused]] const Excess& excess, Factor<T> zero_point, Sum<T>* terms) {
+  column_sums(kernels, bands, packed, terms);
+  if constexpr (kIsCapped<T>) add_excess(bands, excess, terms);
   const auto by = static_cast<Sum<T>>(-(kZeroPointOffset<T> + std::int32_t{zero_point}));
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
@@ -328,35 +303,12 @@ void fetch_next(const GemmBlocking& blocking, const GemmProblem<T>& problem, std
   block.fetched_bytes = bytes / parts;
 }
 
-// Multiplies the segments of a block of the band that begins at `from`.
-template <class T>
-void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, const Segments& segments,
-                       std::int64_t from, const GemmBlock<T>& block) {
-  for (const Segment& segment : segments) {
-    if (segment.depths == 0 && segment.rows == block.rows) return kernels.multiply(block);
-    GemmBlock<T> part = block;
-    part.same_rows = false;
-    part.rows = segment.rows;
-    set_depths(part, problem.bands, (*problem.depths)[segment.depths], from);
-    part.a += segment.row * part.a_stride + part.first_depth;
-    part.fetched_bytes = block.fetched_bytes * segment.rows / block.rows;
-    if (part.fetched != nullptr) part.fetched += block.fetched_bytes * segment.row / block.rows;
-    if (part.column_bias != nullptr)
-      part.column_bias += static_cast<std::int64_t>(segment.depths) * problem.bias_stride;
-    if (part.row_bias != nullptr) part.row_bias += segment.row;
-    if (part.c != nullptr) part.c += segment.row * part.c_stride;
-    if (part.bytes != nullptr) part.bytes += segment.row * part.bytes_stride;
-    if (part.words != nullptr) part.words += segment.row * part.words_stride;
-    kernels.multiply(part);
-  }
-}
-
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
   const Bands<T>& bands = problem.bands;
   const bool stages_c = problem.take != nullptr || problem.bytes != nullptr;
   const bool gathers = problem.a == nullptr || problem.copies_rows;
-  [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
+  [[maybe_unused]] std::array<Sum<T>, kHasQuads<T> ? kMostBlockRows : 1> terms;
   RescaleTables<std::int32_t> rescale;
   WordTables words;
   for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
@@ -364,11 +316,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
     block.rows = std::min(blocking.rows, problem.rows - row);
     if constexpr (kIsCapped<T>)
       block.spare = reinterpret_cast<std::byte*>(problem.gathered + blocking.gathered_elements());
-    const Segments segments = problem.depths == nullptr ? Segments(block.rows)
-                                                        : Segments(*problem.patches, *problem.depths, row,
-                                                                   block.rows, kernels.max_rows);
     block.c_stride = problem.c_stride;
-    block.row_bias = problem.row_bias == nullptr ? nullptr : problem.row_bias + row;
     std::int64_t from = 0;
     do {
       set_band(block, problem, from);
@@ -381,7 +329,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
         }
       }
       if (gathers && block.depth > 0) gather_block(kernels, blocking, problem, row, from, block);
-      if constexpr (kCompensates<T>) {
+      if constexpr (kHasQuads<T>) {
         if (problem.right_zero_point != 0) {
           row_terms(kernels, problem, block, terms);
           block.row_bias = terms.data();
@@ -404,9 +352,8 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words_stride = problem.words_stride;
         }
         if constexpr (kFetches<T>) fetch_next(blocking, problem, from, col, block);
-        multiply_segments(kernels, problem, segments, from, block);
+        kernels.multiply(block);
       }
-      block.row_bias = nullptr;
       from += blocking.depth;
     } while (from < bands.depth);
     if (problem.take != nullptr) (*problem.take)(row, block.rows, problem.c);

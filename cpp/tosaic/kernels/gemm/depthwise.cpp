@@ -1,19 +1,18 @@
-// Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
+// Depthwise convolutions with channels last. The kernel computes one line of the result at a time, with
 // vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
-// times. Where the instruction set multiplies pairs or quads, they are two or four taps of a channel. With
-// channels first, and at most two spatial axes, it computes one channel at a time, over phase planes
-// (isa/depthwise.h). Threads share the lines or the channels.
+// times. Where the instruction set multiplies pairs or quads, they are two or four taps of a channel. Threads
+// share the lines.
 #include <algorithm>
 #include <numeric>
 
-#include "tosaic/kernels/contraction.h"
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/word_scaling.h"
+#include "tosaic/kernels/gemm/contraction.h"
+#include "tosaic/kernels/gemm/gemm.h"
+#include "tosaic/kernels/gemm/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {
 
-// Weights and biases, in the order in which the loops for channels last or channels first read them.
+// Weights and biases, in the order in which the loops read them.
 template <class T>
 class Parameters {
  public:
@@ -31,7 +30,7 @@ class Parameters {
 
   [[nodiscard]] bool owns_weights() const { return weights_ != nullptr; }
 
-  // Channels last: [taps][channel][kStep]; channels first: [channel][taps].
+  // [taps][channel][kStep]
   const Factor<T>* weights(const CoreOperands<T>& operands, std::byte* scratch) const {
     if (weights_ != nullptr) return weights_->data();
     arrange(operands.right, piece<Factor<T>>(scratch, weights_at_));
@@ -51,7 +50,7 @@ class Parameters {
   [[nodiscard]] Index size() const { return conv_.out_channels * conv_.num_taps() * kStep; }
 
   void arrange(const Factor<T>* weights, Factor<T>* to) const {
-    const Index taps = conv_.num_taps(), multiplier = conv_.group_out();
+    const Index multiplier = conv_.group_out();
     std::fill_n(to, size(), Factor<T>{});
     for (Index o = 0; o < conv_.out_channels; ++o) {
       const Factor<T>* from =
@@ -60,7 +59,7 @@ class Parameters {
       for (Index d = 0; d < conv_.taps[0]; ++d)
         for (Index h = 0; h < conv_.taps[1]; ++h)
           for (Index w = 0; w < conv_.taps[2]; ++w, ++tap)
-            to[(conv_.channels_last ? tap * conv_.out_channels + o : o * taps + tap) * kStep] =
+            to[(tap * conv_.out_channels + o) * kStep] =
                 from[d * conv_.weight_tap[0] + h * conv_.weight_tap[1] + w * conv_.weight_tap[2]];
     }
   }
@@ -70,17 +69,17 @@ class Parameters {
   std::size_t weights_at_ = 0, bias_at_ = 0;
 };
 
-// The core for channels last.
+// The core for any form.
 template <class T>
 class DepthwiseLines {
  public:
   DepthwiseLines(const Convolution& conv, const FastInputs<T>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise), parameters_(conv, inputs, plan_) {
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.loops.depthwise), parameters_(conv, inputs, plan_) {
     if (multiplier() > 1)
       repeated_at_ = plan_.take<Source<T>>(conv_.batch * conv_.in_pixels() * conv_.out_channels);
     if (!inputs_.epilogue) return;
     if (inputs_.epilogue.word_tables) {
-      words_.emplace(*inputs_.epilogue.word_tables, 1, conv_.out_channels, inputs_.gemm->lanes);
+      words_.emplace(*inputs_.epilogue.word_tables, 1, conv_.out_channels, inputs_.loops.gemm->lanes);
       added_at_ = plan_.take<Index>(words_->elements());
     }
     ScratchPlan own;
@@ -189,7 +188,7 @@ class DepthwiseStepLines {
   using Word = std::uint32_t;
 
   DepthwiseStepLines(const Convolution& conv, const FastInputs<T>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_steps), block_(kernels_.block) {
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.loops.steps), block_(kernels_.block) {
     const Index channels = conv_.out_channels;
     const Index period = std::lcm(channels, block_);
     merges_pixels_ = conv_.step[2] == 1 && (channels < block_ || period <= kLongestPeriod);
@@ -309,7 +308,7 @@ class DepthwiseStepLines {
   // With quads, minus (kQuadOffset + zero point) times the sum of the weights; else 0.
   void find_terms(const Factor<T>* weights, Word* terms) const {
     std::fill_n(terms, blocks_ * block_, Word{0});
-    if constexpr (kCompensates<T>) {
+    if constexpr (kHasQuads<T>) {
       const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
       for_each_place([&](Index place, Index /*channel*/) {
         Word sum = 0;
@@ -422,84 +421,6 @@ class DepthwiseStepLines {
   std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
-// The core for channels first.
-class DepthwisePlanes {
- public:
-  DepthwisePlanes(const Convolution& conv, const FastInputs<float>& inputs)
-      : conv_(conv), kernels_(*inputs.depthwise), parameters_(conv, inputs, plan_) {
-    plane_.in_h = conv_.in[1];
-    plane_.in_w = conv_.in[2];
-    plane_.out_h = conv_.out[1];
-    plane_.out_w = conv_.out[2];
-    plane_.pad_h = conv_.pad[1];
-    plane_.pad_w = conv_.pad[2];
-    plane_.step_h = conv_.step[1];
-    plane_.step_w = conv_.step[2];
-    plane_.taps_h = conv_.taps[1];
-    plane_.taps_w = conv_.taps[2];
-    plane_.dilation_h = conv_.dilation[1];
-    plane_.dilation_w = conv_.dilation[2];
-    const auto extent = [&](std::size_t axis) {
-      const Index read =
-          conv_.out[axis] - 1 + (conv_.taps[axis] - 1) * conv_.dilation[axis] / conv_.step[axis] + 1;
-      return std::max(read, ceil_div(conv_.pad[axis] + conv_.in[axis], conv_.step[axis]));
-    };
-    plane_.clamp = inputs.clamp;
-    plane_.low = inputs.low;
-    plane_.high = inputs.high;
-    plane_.pitch = extent(2);
-    constexpr Index overrun = 64;  // the last vectors of a plane read and write beyond its end
-    plane_.plane_size = ceil_div(extent(1) * plane_.pitch + overrun, 16) * 16;
-    planes_size_ = plane_.step_h * plane_.step_w * plane_.plane_size + overrun;
-    ScratchPlan own;
-    planes_at_ = own.take<float>(planes_size_);
-    sums_at_ = own.take<float>(conv_.out[1] * plane_.pitch + overrun);
-    workers_ = plan_.take_each(own, inputs.threads.count);
-  }
-
-  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
-  [[nodiscard]] bool owns_right() const { return parameters_.owns_weights(); }
-
-  void run(const CoreOperands<float>& operands, std::byte* results, const Workspace& workspace) const {
-    const float* weights = parameters_.weights(operands, workspace.scratch);
-    const float* bias = parameters_.bias(operands, workspace.scratch);
-    auto* result = reinterpret_cast<float*>(results);
-    const Loop planes{.count = conv_.batch * conv_.out_channels,
-                      .unit_cost = static_cast<double>(conv_.out_pixels() * conv_.num_taps() + planes_size_) *
-                                   cost::kMultiplyAdd};
-    parallel_for(workspace.team, planes, [&](Index begin, Index end, Worker worker) {
-      std::byte* const scratch = workers_.of(workspace.scratch, worker);
-      DepthwisePlane plane = plane_;
-      plane.planes = piece<float>(scratch, planes_at_);
-      plane.sums = piece<float>(scratch, sums_at_);
-      std::fill_n(plane.planes, planes_size_, 0.0F);
-      for (Index i = begin; i < end; ++i) {
-        const Index n = i / conv_.out_channels, o = i % conv_.out_channels;
-        plane.input = operands.left + (n * conv_.in_channels + o / conv_.group_out()) * conv_.in_pixels();
-        plane.weight = weights + o * conv_.num_taps();
-        plane.bias = bias[o];
-        plane.output = result + i * conv_.out_pixels();
-        kernels_.plane(plane);
-      }
-    });
-  }
-
- private:
-  Convolution conv_;
-  const DepthwiseKernels<float>& kernels_;
-  ScratchPlan plan_;
-  Parameters<float> parameters_;
-  DepthwisePlane plane_;
-  Index planes_size_ = 0;
-  PerWorker workers_;
-  std::size_t planes_at_ = 0, sums_at_ = 0;  // of a worker
-};
-
-// True if DepthwiseStepLines computes a depthwise convolution.
-bool steps_fit(const Convolution& conv) {
-  return conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 && conv.pad[0] == 0;
-}
-
 }  // namespace
 
 bool is_depthwise(const Convolution& conv) {
@@ -508,22 +429,16 @@ bool is_depthwise(const Convolution& conv) {
          (conv.groups > 1 || conv.group_out() == 1);
 }
 
+bool steps_fit(const Convolution& conv) {
+  return conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 && conv.pad[0] == 0;
+}
+
 template <class T>
 Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   constexpr const char* kName = "conv.depthwise";
-  if constexpr (std::is_same_v<T, float>)
-    if (!conv.channels_last) return as_core<T, DepthwisePlanes>(kName, conv, inputs);
-  if constexpr (std::is_same_v<T, Pairs>)
-    if (inputs.depthwise_steps != nullptr && steps_fit(conv))
-      return as_core<T, DepthwiseStepLines<T>>(kName, conv, inputs);
-  if constexpr (kCompensates<T>)
-    return as_core<T, DepthwiseStepLines<T>>(kName, conv, inputs);
-  else
-    return as_core<T, DepthwiseLines<T>>(kName, conv, inputs);
-}
-
-bool quads_fit(const Convolution& conv, Index right_zero_point) {
-  return is_depthwise(conv) && steps_fit(conv) && right_zero_point == 0;
+  if constexpr (std::is_same_v<T, Pairs> || kHasQuads<T>)
+    if (inputs.loops.steps != nullptr) return as_core<T, DepthwiseStepLines<T>>(kName, conv, inputs);
+  return as_core<T, DepthwiseLines<T>>(kName, conv, inputs);
 }
 
 template Core<Pairs> depthwise_convolution(const Convolution&, const FastInputs<Pairs>&);

@@ -12,7 +12,7 @@
 #include <array>
 #include <numeric>
 
-#include "tosaic/kernels/gemm.h"
+#include "tosaic/kernels/gemm/gemm.h"
 
 namespace tosaic::kernels {
 

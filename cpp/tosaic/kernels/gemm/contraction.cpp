@@ -5,12 +5,12 @@
 //   f32, f16, bf16, f8   double                  float
 //   f64                  double                  double
 //   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16
-//                                                (isa/gemm.h), if fits_pairs()
+//                                                (isa/gemm.h), if is_bytes()
 //   i16 and i4, i8       int64                   blocks in pairs of int16, then int64
 //   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
 //                                                are below 2^53
 //   i32, i64             int64                   int64 (the reference)
-#include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/gemm/contraction.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,9 +19,9 @@
 #include "tosaic/base/error.h"
 #include "tosaic/base/sum_of_magnitudes.h"
 #include "tosaic/kernels/block.h"
-#include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/families.h"
-#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/gemm/excess.h"
+#include "tosaic/kernels/gemm/form_loops.h"
 #include "tosaic/kernels/requantize.h"
 #include "tosaic/kernels/wide.h"
 
@@ -38,36 +38,6 @@ struct Reduced {
   std::array<Index, 2> zero_points{};
   Roles roles = {};
 };
-
-const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
-const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
-const GemmKernels<Pairs>& gemm_kernels(Isa isa, Pairs) { return gemm_kernels_pairs(isa); }
-const GemmKernels<WidePairs>& gemm_kernels(Isa isa, WidePairs) { return gemm_kernels_wide_pairs(isa); }
-// Only for an instruction set that multiplies quads.
-const GemmKernels<Quads>& gemm_kernels(Isa isa, Quads) { return *gemm_kernels_quads(isa); }
-// Only where they are chosen.
-const GemmKernels<PositivePairs>& gemm_kernels(Isa isa, PositivePairs) {
-  return *gemm_kernels_positive_pairs(isa);
-}
-const GemmKernels<CappedQuads>& gemm_kernels(Isa isa, CappedQuads) { return *gemm_kernels_capped_quads(isa); }
-const DepthwiseKernels<Quads>* depthwise_kernels(Isa /*isa*/, Quads) { return nullptr; }
-const DepthwiseKernels<CappedQuads>* depthwise_kernels(Isa /*isa*/, CappedQuads) { return nullptr; }
-const DepthwiseKernels<PositivePairs>* depthwise_kernels(Isa /*isa*/, PositivePairs) { return nullptr; }
-const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
-const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
-const DepthwiseKernels<Pairs>* depthwise_kernels(Isa isa, Pairs) { return &depthwise_kernels_pairs(isa); }
-const DepthwiseKernels<WidePairs>* depthwise_kernels(Isa isa, WidePairs) {
-  return &depthwise_kernels_wide_pairs(isa);
-}
-
-template <class T>
-const DepthwiseStepKernels<T>* depthwise_step_kernels(Isa /*isa*/, T) {
-  return nullptr;
-}
-const DepthwiseStepKernels<Pairs>* depthwise_step_kernels(Isa isa, Pairs) {
-  return depthwise_pair_steps(isa);
-}
-const DepthwiseStepKernels<Quads>* depthwise_step_kernels(Isa isa, Quads) { return depthwise_quads(isa); }
 
 // ---- convolutions ----
 
@@ -360,15 +330,27 @@ const std::byte* constant_third(const Request& request, const Roles& roles, DTyp
   return request.operands[roles.third].constant;
 }
 
+// True if the rows of the table for lines of the form may be used.
 template <class T>
-Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
+bool may_read_lines(const Options& options) {
+  bool may = false;
+#define TOSAIC_LINES_steps(form, row)
+#define TOSAIC_LINES_dense(form, row)
+#define TOSAIC_LINES_any(form, row)
+#define TOSAIC_LINES_lines(form, row) may = may || (std::is_same_v<T, form> && may_use(options, row));
+#define TOSAIC_FORM(kind, form, set, rule, saves, measured) \
+  TOSAIC_LINES_##kind(form, row_##kind##_##form##_##set)
+#include "tosaic/kernels/gemm/forms.def"
+  return may;
+}
+
+template <class T>
+Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced, const Loops<T>& loops,
                    Epilogue<T> epilogue = {}, const std::optional<Bounds>& clamp = std::nullopt) {
-  const Isa isa = request.options.isa;
   const bool has_epilogue(epilogue);
-  FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
-                       .depthwise = depthwise_kernels(isa, T{}),
-                       .depthwise_steps = depthwise_step_kernels(isa, T{}),
-                       .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
+  FastInputs<T> inputs{.loops = loops,
+                       .reads_lines = may_read_lines<T>(request.options),
+                       .transpose = &TOSAIC_SELECT_ISA(request.options.isa, kTransposeKernels),
                        .threads = request.options.threads,
                        .epilogue = std::move(epilogue),
                        .by_rows = request.by_rows};
@@ -377,17 +359,14 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     inputs.low = static_cast<Sum<T>>(clamp->low);
     inputs.high = static_cast<Sum<T>>(clamp->high);
   }
-  constexpr Index offset = std::is_same_v<T, PositivePairs> ? kPositiveOffset : 0;
-  if constexpr (!kReadsInPlace<T>)
-    inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0] + offset);
-  if constexpr (kCompensates<T>)
-    inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1] + offset);
+  if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0]);
+  if constexpr (kHasQuads<T>) inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1]);
   const Operand& right = request.operands[roles.right];
   std::vector<Factor<T>> widened;
   if (right.constant != nullptr) {
     inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
     if constexpr (!kHasQuads<T>) {
-      const Index zero_point = kCompensates<T> ? -offset : reduced.zero_points[1];
+      const Index zero_point = reduced.zero_points[1];
       if (right.dtype != kOwnDType<Factor<T>> || zero_point != 0) {
         widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
         widen(right.dtype, right.constant, num_elements(right.shape), zero_point, widened.data());
@@ -407,17 +386,48 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                    has_epilogue);
 }
 
-// True if the pairs or quads of isa/gemm.h can compute the request: elements and zero points of 8 bits, an
-// integer result of at most 32 bits, no addend.
-bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
-  const auto is_8_bit = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kI8; };
-  const DType result = request.results[0].dtype;
-  if (!is_integer(result) || byte_size(result) > 4) return false;
-  for (const Index zero_point : reduced.zero_points)
+// A contraction, of which a form is chosen.
+struct Contraction {
+  const Request& request;
+  const Roles& roles;
+  const Reduced& reduced;
+  [[nodiscard]] const Convolution* conv() const { return std::get_if<Convolution>(&reduced.shape); }
+  [[nodiscard]] bool has_input() const {
+    return conv() == nullptr && std::get<Product>(reduced.shape).has_input;
+  }
+  [[nodiscard]] bool is_depthwise() const { return conv() != nullptr && kernels::is_depthwise(*conv()); }
+  [[nodiscard]] const Operand& left() const { return request.operands[roles.left]; }
+  [[nodiscard]] const Operand& right() const { return request.operands[roles.right]; }
+};
+
+// ---- the rules of forms.def ----
+
+bool is_any(const Contraction& /*c*/) { return true; }
+
+bool is_f32(const Contraction& c) {
+  return is_float(c.left().dtype) && c.left().dtype != DType::kF64 && c.right().dtype != DType::kF64;
+}
+
+bool has_bytes(const Operand& operand) { return operand.dtype == DType::kI4 || operand.dtype == DType::kI8; }
+
+// Elements and zero points of 8 bits, an integer result of at most 32 bits, no addend.
+bool is_bytes(const Contraction& c) {
+  const DType result = c.request.results[0].dtype;
+  for (const Index zero_point : c.reduced.zero_points)
     if (zero_point < -128 || zero_point > 127) return false;
-  const auto* product = std::get_if<Product>(&reduced.shape);
-  return is_8_bit(request.operands[roles.left].dtype) && is_8_bit(request.operands[roles.right].dtype) &&
-         (product == nullptr || !product->has_input);
+  return is_integer(result) && byte_size(result) <= 4 && has_bytes(c.left()) && has_bytes(c.right()) &&
+         !c.has_input();
+}
+
+[[maybe_unused]] bool is_bytes_of_zero_point_0(const Contraction& c) {
+  return is_bytes(c) && c.reduced.zero_points[1] == 0;
+}
+
+// Elements of 16 and 8 bits without zero points, no addend.
+bool is_words_by_bytes(const Contraction& c) {
+  return c.left().dtype == DType::kI16 && has_bytes(c.right()) &&
+         c.reduced.zero_points == std::array<Index, 2>{} && is_integer(c.request.results[0].dtype) &&
+         !c.has_input() && (!c.is_depthwise() || c.conv()->num_taps() <= kMostWideDepth);
 }
 
 // True if sums of products are exact in double: both operands are integers of at most 16 bits.
@@ -448,25 +458,14 @@ Extents extents_of(const Product& p) {
   return {p.rows * static_cast<Index>(p.batches.size()) / num_matrices(p), p.depth, p.cols};
 }
 
-// True if every constant weight is read once, for few rows. Then reading it takes longer than multiplying.
-bool reads_weights_once(const Request& request, const Roles& roles, const Reduced& reduced) {
-  constexpr Index kFewRows = 2;
-  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
-  return request.operands[roles.right].constant != nullptr && extents.rows <= kFewRows;
+Extents extents_of(const Contraction& c) {
+  return std::visit([](const auto& shape) { return extents_of(shape); }, c.reduced.shape);
 }
 
-// Returns true if PositivePairs should compute the request: they can, and they save more time than their sums
-// of rows and the conversion of each tile to integers take. fits_pairs() must be true for the request. On Zen
-// 5, products of depth 32 and 64 are 5 to 10 % slower with PositivePairs.
-bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
-  constexpr Index kManyRows = 6, kManyCols = 64, kLargeDepth = 96;
-  const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  if (gemm_kernels_positive_pairs(request.options.isa) == nullptr || !has_other_adders() ||
-      (conv != nullptr && is_depthwise(*conv)))
-    return false;
-  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
-  return request.operands[roles.right].constant != nullptr && extents.rows >= kManyRows &&
-         extents.cols >= kManyCols && extents.depth >= kLargeDepth;
+// Every constant weight is read once, for few rows. Then reading it takes longer than multiplying.
+[[maybe_unused]] bool reads_bytes_once(const Contraction& c) {
+  constexpr Index kFewRows = 2;
+  return is_bytes(c) && c.right().constant != nullptr && extents_of(c).rows <= kFewRows;
 }
 
 // Where the weights are. Each sum reads one column of them.
@@ -502,7 +501,7 @@ Places places_of(const Reduced& reduced) {
 
 // The share of the pairs of constant weights from which capping takes something off (excess.h). It is
 // computed once for all kernels that share packed weights.
-double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
+[[maybe_unused]] double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& right = request.operands[roles.right];
   const auto find = [&] {
     const Places places = places_of(reduced);
@@ -515,56 +514,44 @@ double excess_share(const Request& request, const Roles& roles, const Reduced& r
       pack_key(request, request.operands[roles.left], right, DType::kI8) + " excess", find))[0];
 }
 
-// Returns true if CappedQuads should compute the request: they can, and they save more time than the excess
-// of the weights takes. fits_pairs() must be true for the request. The constants were measured. They are
-// times of one element of the result; the unit is the time of one instruction of the loop over depth.
-bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
+#if defined(TOSAIC_HAVE_AVX512)
+// CappedQuads save more time than the excess of the weights takes. The constants were measured. They are
+// times of one element of the result; the unit is the time of one instruction of the loop over depth. AMD's
+// processors save less: they add integers in the units that multiply them.
+bool has_small_excess(const Contraction& c) {
   constexpr Index kManyRows = 4;
-  constexpr double kSaved = 0.04, kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
-  const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  if (gemm_kernels_capped_quads(request.options.isa) == nullptr || has_other_adders() ||
-      request.operands[roles.right].constant == nullptr ||
-      (conv != nullptr && (is_depthwise(*conv) || conv->transposed)))
+  constexpr double kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
+  static const double saved = __builtin_cpu_is("amd") != 0 ? 0.015 : 0.04;
+  if (!is_bytes(c) || c.right().constant == nullptr || (c.conv() != nullptr && c.conv()->transposed))
     return false;
-  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
+  const Extents extents = extents_of(c);
   if (extents.rows < kManyRows || extents.depth == 0 || extents.cols == 0) return false;
-  const double share = excess_share(request, roles, reduced);
+  const double share = excess_share(c.request, c.roles, c.reduced);
   const auto depth = static_cast<double>(extents.depth);
   const double terms = share * depth / 2;
   const double excess =
       share == 0 ? 0 : kStart + kTerm * terms + kTransposed * depth / static_cast<double>(extents.cols);
-  return kSaved * depth > excess;
+  return saved * depth > excess;
 }
+#endif
 
-// Returns true if quads should compute the request: they can, and the instruction set multiplies quads, or
-// they are chosen for their bytes. fits_pairs() must be true for the request.
-bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
-  const Isa isa = request.options.isa;
-  const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  if (conv != nullptr && is_depthwise(*conv))
-    return multiplies_quads(isa) && quads_fit(*conv, reduced.zero_points[1]);
-  return multiplies_quads(isa) ||
-         (gemm_kernels_quads(isa) != nullptr && reads_weights_once(request, roles, reduced));
-}
-
-// Returns what `make` returns for the form that is to compute the request, which fits_pairs().
+// Returns what `make` returns for the form and the loops of the first row of forms.def that fits.
 template <class Make>
-Kernel in_form_of_bytes(const Request& request, const Roles& roles, const Reduced& reduced, Make&& make) {
-  if (fits_quads(request, roles, reduced)) return make(Quads{});
-  if (fits_capped_quads(request, roles, reduced)) return make(CappedQuads{});
-  if (fits_positive_pairs(request, roles, reduced)) return make(PositivePairs{});
-  return make(Pairs{});
-}
-
-// True if WidePairs can compute the request: elements of 16 and 8 bits without zero points, no addend.
-bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
-  const DType right = request.operands[roles.right].dtype;
-  if (request.operands[roles.left].dtype != DType::kI16 || (right != DType::kI4 && right != DType::kI8) ||
-      reduced.zero_points != std::array<Index, 2>{} || !is_integer(request.results[0].dtype))
-    return false;
-  const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  if (conv == nullptr) return !std::get<Product>(reduced.shape).has_input;
-  return !is_depthwise(*conv) || conv->num_taps() <= kMostWideDepth;
+Kernel in_form(const Contraction& c, Make&& make) {
+  const bool is_dense = !c.is_depthwise(), has_steps = !is_dense && steps_fit(*c.conv());
+#define TOSAIC_FITS_steps has_steps
+#define TOSAIC_FITS_dense is_dense
+#define TOSAIC_FITS_any true
+#define TOSAIC_FITS_lines false
+#define TOSAIC_FORM(kind, form, set, rule, saves, measured)               \
+  if (const std::size_t row = row_##kind##_##form##_##set;                \
+      TOSAIC_FITS_##kind && may_use(c.request.options, row) && rule(c)) { \
+    Kernel kernel = make(form{}, TOSAIC_LOOPS_##kind(form, set));         \
+    kernel.form_row = row;                                                \
+    return kernel;                                                        \
+  }
+#include "tosaic/kernels/gemm/forms.def"
+  throw InternalError({.where = "kernels", .what = "no form computes a contraction"});
 }
 
 // The type of the sums as a requantizer takes them.
@@ -602,7 +589,8 @@ bool all_sums_have_results(const Request& request, const Roles& roles, const Red
 // A kernel that computes the contraction and its followers in one pass. Its `run` is empty if the followers
 // do not allow that.
 template <class T>
-Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
+                           const Loops<T>& loops) {
   Requantizer<Value<T>> requantizer = prepare_requantizer<Value<T>>(
       request.followers, request.results[0].shape, channel_axis(request, reduced), request.options.isa);
   if (!requantizer.run) return {};
@@ -618,7 +606,7 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
                                                     std::byte* to, std::byte* scratch) {
     run(reinterpret_cast<const Value<T>*>(sums), count, channel, to, scratch);
   };
-  return fast_kernel<T>(request, roles, reduced, std::move(epilogue));
+  return fast_kernel<T>(request, roles, reduced, loops, std::move(epilogue));
 }
 
 // The bounds of a relu or clamp that keeps NaN. Returns nothing for other operators, and for bounds that are
@@ -646,23 +634,28 @@ std::optional<Bounds> clamp_of(const Follower& follower) {
 
 // A kernel that computes the contraction of f32 and a clamp in one pass. Its `run` is empty if the follower
 // does not allow that.
-Kernel clamping_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+Kernel clamping_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
+                       const Loops<F32>& loops) {
   const auto* product = std::get_if<Product>(&reduced.shape);
   if (request.followers.size() != 1 || (product != nullptr && product->has_input)) return {};
   for (const std::size_t operand : {roles.left, roles.right})
     if (request.operands[operand].dtype != DType::kF32) return {};
   const std::optional<Bounds> bounds = clamp_of(request.followers[0]);
-  return bounds ? fast_kernel<float>(request, roles, reduced, {}, bounds) : Kernel{};
+  return bounds ? fast_kernel<F32>(request, roles, reduced, loops, {}, bounds) : Kernel{};
 }
 
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   const DType sums = request.results[0].dtype;
-  if (sums == DType::kF32) return clamping_kernel(request, roles, reduced);
-  if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
-    return requantizing_kernel<WidePairs>(request, roles, reduced);
-  if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
-  return in_form_of_bytes(request, roles, reduced,
-                          [&]<class T>(T) { return requantizing_kernel<T>(request, roles, reduced); });
+  return in_form({request, roles, reduced}, [&]<class T>(T, const Loops<T>& loops) {
+    if constexpr (std::is_same_v<T, F32>)
+      return sums == DType::kF32 ? clamping_kernel(request, roles, reduced, loops) : Kernel{};
+    else if constexpr (kReadsInPlace<T>)
+      return Kernel{};
+    else
+      return sums == (kRescales<T> ? DType::kI32 : DType::kI48)
+                 ? requantizing_kernel<T>(request, roles, reduced, loops)
+                 : Kernel{};
+  });
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -673,18 +666,12 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
     throw UnsupportedOp({.where = "kernels",
                          .what = "no kernel for '" + std::string(info(request.op).name) + "' on " +
                                  std::string(to_string(left)) + " and " + std::string(to_string(right))});
-  if (is_float(left)) {
-    if (request.options.reference) return reference_kernel<double>(request, roles, reduced);
-    const bool wide = left == DType::kF64 || right == DType::kF64;
-    return wide ? fast_kernel<double>(request, roles, reduced) : fast_kernel<float>(request, roles, reduced);
-  }
-  if (request.options.reference || !exact_in_double(left, right))
+  if (is_float(left) && request.options.reference) return reference_kernel<double>(request, roles, reduced);
+  if (!is_float(left) && (request.options.reference || !exact_in_double(left, right)))
     return reference_kernel<std::int64_t>(request, roles, reduced);
-  if (fits_pairs(request, roles, reduced))
-    return in_form_of_bytes(request, roles, reduced,
-                            [&]<class T>(T) { return fast_kernel<T>(request, roles, reduced); });
-  if (fits_wide_pairs(request, roles, reduced)) return fast_kernel<WidePairs>(request, roles, reduced);
-  return fast_kernel<double>(request, roles, reduced);
+  return in_form({request, roles, reduced}, [&]<class T>(T, const Loops<T>& loops) {
+    return fast_kernel<T>(request, roles, reduced, loops);
+  });
 }
 
 // ---- the reduction of each operator ----

@@ -1,4 +1,4 @@
-#include "tosaic/kernels/excess.h"
+#include "tosaic/kernels/gemm/excess.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tosaic/kernels/isa/depthwise.h"
-#include "tosaic/kernels/isa/depthwise_steps.h"
-#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/gemm/forms.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
 #include "tosaic/kernels/parallel.h"
@@ -117,16 +115,13 @@ struct Epilogue {
 // The arguments with which a fast core is prepared.
 template <class T>
 struct FastInputs {
-  const GemmKernels<T>* gemm = nullptr;
-  const DepthwiseKernels<T>* depthwise = nullptr;
-  // In place of `depthwise`, for bytes: always if kCompensates<T>, else if not null and they compute the
-  // convolution.
-  const DepthwiseStepKernels<T>* depthwise_steps = nullptr;
+  Loops<T> loops = {};
+  bool reads_lines = true;  // if that takes less time
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
   const Sum<T>* third = nullptr;     // the constant bias, null if it is not constant, or of another type
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
-  Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
+  Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kHasQuads<T>
   Threads threads = {};
   Packs* packs = nullptr;  // shares the packed weights under `key`; null: not shared
   std::string key = {};
@@ -170,8 +165,7 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. A product of integers has no addend. PositivePairs are for constant right
-// operands, and not for depthwise convolutions.
+// Cores of vectorised loops. A product of integers has no addend.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
@@ -179,17 +173,13 @@ template <class T>
 
 // True if each result reads the one pixel of the input that has its position.
 [[nodiscard]] bool is_pointwise(const Convolution& conv);
-// A core for such convolutions with channels first. T is float or double.
-template <class T>
-[[nodiscard]] Core<T> pointwise_first(const Convolution& conv, const FastInputs<T>& inputs);
 
 // True if the convolution has one input channel per group, is not transposed and has no negative padding. A
 // convolution with a single group must also have a single output channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// True if depthwise_convolution() of Quads computes the convolution.
-[[nodiscard]] bool quads_fit(const Convolution& conv, Index right_zero_point);
-// A core for depthwise convolutions with channels last. For floats, the channels may also be first if there
-// are at most two spatial axes.
+// True if Loops::steps compute such a convolution.
+[[nodiscard]] bool steps_fit(const Convolution& conv);
+// A core for depthwise convolutions with channels last.
 template <class T>
 [[nodiscard]] Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 

@@ -1,5 +1,5 @@
 // The reference of contractions: plain loops that follow the definitions of the operators.
-#include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/gemm/contraction.h"
 
 namespace tosaic::kernels {
 namespace {

@@ -4,10 +4,10 @@
 // operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just
 // before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by
 // blocks of columns.
-#include "tosaic/kernels/contraction.h"
-#include "tosaic/kernels/excess.h"
-#include "tosaic/kernels/gemm.h"
-#include "tosaic/kernels/word_scaling.h"
+#include "tosaic/kernels/gemm/contraction.h"
+#include "tosaic/kernels/gemm/excess.h"
+#include "tosaic/kernels/gemm/gemm.h"
+#include "tosaic/kernels/gemm/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -27,7 +27,7 @@ template <class T>
 class BlockedProduct {
  public:
   BlockedProduct(const Product& product, const FastInputs<T>& inputs)
-      : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
+      : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.loops.gemm) {
     const SumsTo to = inputs_.epilogue.rescales_to_bytes() ? SumsTo::kRescale
                       : inputs_.epilogue && !rescales()    ? SumsTo::kTake
                                                            : SumsTo::kResult;
@@ -126,14 +126,14 @@ class BlockedProduct {
       const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
       const Right right{packed_->data() + matrix * bands_of(p_.cols).elements(), bands_of(p_.cols), 0,
                         added_words, excess_of_matrix(matrix)};
-      const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
+      const Sum<T>* terms = terms_.data() + (kHasQuads<T> ? matrix * p_.cols : 0);
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       for_each_part(
           workspace.team, kernels_, grid_, p_.rows, p_.cols, [&](const GemmPart& part, Worker worker) {
             std::byte* const scratch = workers_.of(workspace.scratch, worker);
             const Index col = part.first_col, cols = part.end_col - col;
             const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
-                                          kCompensates<T> ? terms + col : nullptr, cols, scratch);
+                                          kHasQuads<T> ? terms + col : nullptr, cols, scratch);
             multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
                              {right.packed, right.bands, col, right.added_words, right.excess}, added,
                              {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
@@ -176,9 +176,8 @@ class BlockedProduct {
   void pack_columns(const Factor<T>* right, const Bands<T>& bands, std::byte* scratch) const {
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
     pack(right, bands, packed);
-    if constexpr (kCompensates<T>)
-      column_terms(kernels_, bands, packed, {}, inputs_.left_zero_point, whole_depth(bands),
-                   piece<Sum<T>>(scratch, bias_at_));
+    if constexpr (kHasQuads<T>)
+      column_terms(kernels_, bands, packed, {}, inputs_.left_zero_point, piece<Sum<T>>(scratch, bias_at_));
   }
 
   // Multiplies by the columns that pack_columns() has packed.
@@ -202,11 +201,11 @@ class BlockedProduct {
       for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, bands, packed.data() + m * elements);
       return with_excess(kernels_, bands, matrices, std::move(packed));
     });
-    if constexpr (kCompensates<T>) {
+    if constexpr (kHasQuads<T>) {
       terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
       for (Index m = 0; m < matrices; ++m)
         column_terms(kernels_, bands, packed_->data() + m * elements, excess_of_matrix(m),
-                     inputs_.left_zero_point, whole_depth(bands), terms_.data() + m * p_.cols);
+                     inputs_.left_zero_point, terms_.data() + m * p_.cols);
     }
   }
 
@@ -218,13 +217,13 @@ class BlockedProduct {
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
 
   // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if
-  // kCompensates<T>. For integers, the numbers are in scratch, because vector loads read beyond the last one.
+  // kHasQuads<T>. For integers, the numbers are in scratch, because vector loads read beyond the last one.
   // `terms` may be there already.
   const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
-    if (!kRescales<T> || (!kCompensates<T> && bias == nullptr)) return bias;
+    if (!kRescales<T> || (!kHasQuads<T> && bias == nullptr)) return bias;
     auto* to = piece<Sum<T>>(scratch, bias_at_);
     for (Index j = 0; j < cols; ++j)
-      to[j] = (kCompensates<T> ? terms[j] : Sum<T>{}) + (bias == nullptr ? Sum<T>{} : bias[j]);
+      to[j] = (kHasQuads<T> ? terms[j] : Sum<T>{}) + (bias == nullptr ? Sum<T>{} : bias[j]);
     return to;
   }
 
@@ -342,7 +341,6 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
 
 template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_product(const Product&, const FastInputs<WidePairs>&);
-template Core<PositivePairs> fast_product(const Product&, const FastInputs<PositivePairs>&);
 template Core<CappedQuads> fast_product(const Product&, const FastInputs<CappedQuads>&);
 template Core<Quads> fast_product(const Product&, const FastInputs<Quads>&);
 template Core<float> fast_product(const Product&, const FastInputs<float>&);

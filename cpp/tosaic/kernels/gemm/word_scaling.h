@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tosaic/kernels/bands.h"
+#include "tosaic/kernels/gemm/bands.h"
 #include "tosaic/kernels/isa/rescale.h"
 
 namespace tosaic::kernels {

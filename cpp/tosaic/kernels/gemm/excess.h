@@ -15,7 +15,7 @@
 #include <span>
 
 #include "tosaic/base/large_pages.h"
-#include "tosaic/kernels/bands.h"
+#include "tosaic/kernels/gemm/bands.h"
 
 namespace tosaic::kernels {
 
