@@ -53,7 +53,7 @@ def too_long(text: str, columns: int = COLUMNS) -> list[int]:
 
 
 def paragraphs(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """Yields the first line of each paragraph or item of a list, and the line after its last one."""
+    """Yields the indices of the first line of each paragraph or item of a list, and of the line after it."""
     code = {at for at, _ in _code(lines)}
     start: int | None = None
     for at, line in enumerate([*lines, ""]):
@@ -67,7 +67,7 @@ def paragraphs(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yields the lines of blocks of code, fences included, with the language of the block."""
+    """Yields the index of each line of code, fences included, and the language of its block."""
     language: str | None = None
     for at, line in enumerate(lines):
         fence = _FENCE.match(line)

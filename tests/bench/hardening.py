@@ -162,7 +162,7 @@ def _ratios(workers: Sequence[_Worker], what: str) -> list[tuple[float, float]]:
 def run(
     rounds: int = 5, names: Sequence[str] = NETWORKS, hardened: Path | None = None, plain: Path | None = None
 ) -> Result:
-    """Measures the networks, with extensions that are built first unless both are given."""
+    """Measures the networks. An extension that is not given is built first."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         extensions = [plain, hardened]

@@ -51,7 +51,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Call:
-    """A node. Pairs are (height, width). Linear layers and products have rows, depth and columns."""
+    """A node. Pairs are (height, width). Linear and matmul: size[0] x channels by channels x filters."""
 
     op: str  # conv, transposed, linear, matmul, avg_pool
     bits: int

@@ -285,7 +285,7 @@ def masked(b: ModuleBuilder) -> object:
 
 @_row
 def joined_constant(b: ModuleBuilder) -> object:
-    """A large constant that a join, a pad or a scatter brings next to small numbers."""
+    """A huge or tiny constant that a join, pad or scatter brings next to other numbers."""
     x = b.floats(1)
     axis = b.axis(x)
     large = b.rng.choice(["-1e4", "-1e9", "1e9", "1e-30", "1e4", "-1e30"])

@@ -41,9 +41,9 @@ class Team {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool shares_all() const { return share_all_; }
 
-  // Calls work(part, worker) for each part < parts, where parts <= kMostParts. Calls with one worker < size()
-  // do not overlap in time. If calls throw, the exception of the first part among them is thrown again when
-  // all parts are done. Only the thread that made the team may call this, and `work` must not.
+  // Calls work(part, worker) for each part < parts, where parts <= kMostParts. Calls with the same worker
+  // (< size()) do not overlap in time. If calls throw, the exception of the least part among them is thrown
+  // again when all calls have ended. Only the thread that made the team may call this; `work` must not.
   template <class F>
   void run(std::uint32_t parts, F&& work) {
     const auto call = [](void* context, std::uint32_t part, std::uint32_t worker) {

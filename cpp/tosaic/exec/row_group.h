@@ -48,7 +48,7 @@ struct RowStep {
 
 class RowGroup {
  public:
-  // The operand of a step that is at `table[steps[step].first_operand + operand]`. `scratch` has
+  // Computes `result`. Operand i of `all[s]` is at `table[all[s].first_operand + i]`. `scratch` has
   // scratch_bytes().
   void run(std::span<const Step> all, std::span<const std::byte* const> table, std::byte* result,
            std::byte* scratch, Team* team) const;

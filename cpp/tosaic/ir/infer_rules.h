@@ -128,7 +128,7 @@ class Call {
 [[nodiscard]] Types infer_gcd(const Call& call);
 [[nodiscard]] Types infer_where(const Call& call);
 
-// ---- functions, gates, quantizers ----
+// ---- functions, glu, quantizers ----
 [[nodiscard]] Types infer_remainder(const Call& call);  // remainder, fmod
 [[nodiscard]] Types infer_binary_float_function(const Call& call);
 [[nodiscard]] Types infer_shift(const Call& call);

@@ -29,8 +29,8 @@ std::string_view partial_demand(const Node& node, target::LayoutNeed need) {
   return {};
 }
 
-// One breadth-first walk explains all transposes. Its vertices ("spots") are the nodes and the places. A
-// place is the data of a value in one order. A value and its views (views.h) share places.
+// Breadth-first walks from the demands (explain.h) explain all transposes. Vertices ("spots") are nodes and
+// places. A place is the data of a value in one order. A value and its views (views.h) share places.
 //
 //   conv -- place (0,2,3,1), made -- relu       A node is connected with the places that it reads and makes.
 //                  |                            A demand spreads from its node to these places, and from a

@@ -1,8 +1,8 @@
 """Names the extra of tosaic to install where an optional package is absent.
 
 Torch and the packages on top of it are imported where they are used, in many places. The message of a failed
-import is completed in the few places that users call: the decorator of the public functions and the names
-that packages load when they are first used.
+import is completed in the few places that users call, such as the decorator of the public functions and
+the names that packages load when they are first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recipes together: `combined` has what each says, or refuses, and `differences` compares two.
 
-A recipe is read as a list of claims: a subject, and the value that it gets::
+`combined` reads a recipe as claims: a subject, and the value that it gets::
 
     config                                  QConfig.int8()
     rules, operand 'grid' of grid_sampler   Fixed('int16', ...)

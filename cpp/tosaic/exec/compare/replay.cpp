@@ -88,9 +88,9 @@ class Replay {
     return best;
   }
 
-  // True if the result of a's last node for an FX node is the value in the reference. An FX call with several
-  // results may become several nodes; then the last node may compute another result of the call. True also if
-  // a's own run does not know the value.
+  // True if the result of a's last node for an FX node is the value in the reference (a, b: replay.h). An FX
+  // call with several results may become several nodes; then the last one may compute another of them. True
+  // also if a's run has no array of the value.
   bool is_result(ValueId value, const Reference& reference) const {
     const ArrayView& own = a_[value];
     if (own.data == nullptr || own.data == reference.array.data) return true;

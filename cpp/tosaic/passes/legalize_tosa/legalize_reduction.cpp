@@ -38,8 +38,8 @@ ValueId wide_extreme_of(Legalizer& l, ValueId x, const std::vector<std::size_t>&
 struct Reduction {
   Op op;                                        // reduces one axis
   ValueId (*operand)(Legalizer& l, ValueId x);  // casts x to a dtype that `op` takes
-  // The reduction of an i32 value on a target without profile INT. Returns null if narrow_integers plans no
-  // i32 for the operator.
+  // Reduces an i32 value on a target without profile INT. Null for operators that narrow_integers never
+  // plans in i32.
   ValueId (*wide)(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) = nullptr;
 };
 

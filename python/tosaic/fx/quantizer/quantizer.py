@@ -394,7 +394,7 @@ def _writes_state(node: Node, viewed: Mapping[Node, Node]) -> bool:
 
 
 def _leave_complex_float(plan: Plan, taken: set[str]) -> None:
-    """The planner rounds the parts of complex values, which are not tensors of torch's graph."""
+    """Removes the planner's specs of complex values: their parts are not tensors of torch's graph."""
 
     def is_complex(slot: Slot) -> bool:
         source = slot.producer if isinstance(slot, Edge) else slot.node
