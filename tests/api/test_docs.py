@@ -107,7 +107,7 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     quantized = tosaic.program.from_graph(tosaic.program.Graph.parse(QUANTIZED))
     quantized.save("quantized.tosaic")
     tosaic.save_pte(quantized, "quantized.pte")
-    Path("npu.tosa").write_bytes(tosaic._core.serialize(tosaic.Graph.parse(NPU)))
+    Path("npu.tosa").write_bytes(tosaic._core.serialize(tosaic.program.Graph.parse(NPU)))
     tosaic.save_pte(tosaic.load("model.tosaic"), "model.pte")
     try:
         code = main(shlex.split(command))

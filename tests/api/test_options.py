@@ -97,6 +97,10 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.extract_io_quant, {"program": exported}),
         Public(tosaic.quantize, {"program": linear, **x}),
         Public(tosaic.sensitivity, {"program": linear, **x}),
+        Public(
+            tosaic.device_cost,
+            {"program": tosaic.lower(quantized, target="TOSA-1.0+INT"), "device": "ethos-u85-256"},
+        ),
         Public(sensitivity.mix, {"most_cost": 1.0}),
         Public(sensitivity.plot),
         Public(quantized.to_exported),
@@ -184,6 +188,10 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "author": lambda value: isinstance(value, str),
     "claimants": lambda value: value is None,
     "connected": is_flag,
+    "device": lambda value: False,  # a device with estimates: none of the values
+    "flags": lambda value: isinstance(value, list | tuple) and not value,
+    "memory_mode": lambda value: value is None,
+    "system_config": lambda value: value is None,
     "conflict": lambda value: isinstance(value, str) and value in ("first", "last", "error"),
     "in_place": is_flag,
     "inner": lambda value: False,
@@ -357,6 +365,7 @@ def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
     elsewhere.add("memories")
     elsewhere |= {
         "bind",
+        "flags",
         "mode",
         "objective",
         "operators",

@@ -205,7 +205,7 @@ def test_a_cost_is_saved_printed_and_pickled() -> None:
     html = cost._repr_html_()
     assert "<table" in html
     assert "all rows" in html
-    assert repr(cost) == f"<tosaic.DeviceCost on {U85}: {cost.cycles:,} cycles, {len(cost.rows)} rows>"
+    assert repr(cost) == f"<tosaic.cost.DeviceCost on {U85}: {cost.cycles:,} cycles, {len(cost.rows)} rows>"
 
 
 def test_wrong_arguments_are_refused_with_what_there_is(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-// Result types of remainders, atan2 and hypot, shifts, lerp, addcmul and addcdiv, prelu, glu, quantizers,
-// logsumexp and vector_norm.
+// Result types of remainders, functions of two floats, shifts, lerp, addcmul and addcdiv, prelu, glu,
+// quantizers, logsumexp and vector_norm.
 #include <cmath>
 
 #include "tosaic/ir/infer.h"

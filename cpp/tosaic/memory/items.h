@@ -53,8 +53,8 @@ struct Arrangement {
 // The number of pairs of items that share a step.
 [[nodiscard]] std::size_t count_pairs(std::span<const Item> items);
 
-// The cliques of a list of items, in order of time, and the first and the last clique of each item. Items
-// without bytes are in no clique.
+// The cliques (top of this file: no clique is part of another), in order of time, and the first and the last
+// clique of each item. Items without bytes are in no clique, and have 0 for both.
 struct Cliques {
   std::vector<std::vector<std::uint32_t>> members;
   std::vector<std::uint32_t> first, last;  // per item

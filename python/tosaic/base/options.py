@@ -199,6 +199,10 @@ def _text(value: Any) -> str:
     return value.encode().decode()  # raises for a lone surrogate, which has no UTF-8
 
 
+def _name_or_other(value: Any) -> Any:
+    return _text(value) if isinstance(value, str) else value
+
+
 def _target(value: Any) -> str:
     return str(value) if isinstance(value, Target) else _text(value)
 
@@ -347,6 +351,7 @@ OPTIONS: dict[str, Option] = {
     "check_samples": Option("a whole number, 0 or more", _count),
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
+    "device": Option("the name of a device", _name_or_other),  # device_of() judges it
     "diagnostics": Option("a sequence of tosaic.base.diagnostics.Diagnostic", _diagnostics),
     "dtypes": _FLAG,
     "dump": _or_none(Option("the path of a folder", _path)),
@@ -369,6 +374,7 @@ OPTIONS: dict[str, Option] = {
     "max_abs": _or_none(_NUMBER),
     "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
+    "memory_mode": _or_none(Option("a string such as 'Sram_Only'", _text)),
     "method": Option("a name", _text),
     "most_cost": _or_none(_NUMBER),
     "models": Option(
@@ -393,6 +399,7 @@ OPTIONS: dict[str, Option] = {
     "sqnr_db": _or_none(_NUMBER),
     "strict": _FLAG,
     "stage": Option("the name of a stage", _text),
+    "system_config": _or_none(Option("the name of a system configuration", _text)),
     "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _target)),
     "threshold_db": _NUMBER,
     "threads": Option(f"a whole number from 1 to {MOST_THREADS}", _threads),

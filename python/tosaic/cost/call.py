@@ -85,11 +85,8 @@ def device_cost(
     if member is not None and not isinstance(member, str):
         raise refusal(_WHERE, "device", f"one of {', '.join(_with_costs())}", device)
     given = {"memory_mode": memory_mode, "system_config": system_config}
-    for name, value in given.items():
-        if value is not None and not isinstance(value, str):
-            raise refusal(_WHERE, name, "a text", value)
-    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
-        raise refusal(_WHERE, "flags", "a sequence of texts", flags)
+    if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
+        raise refusal(_WHERE, "flags", "a list of strings", flags)
     options = {name: value for name, value in given.items() if value is not None}
     if member is not None and device_of(member.lower()) is not None:
         member = member.lower()

@@ -34,7 +34,7 @@ _VELA_ARRAYS = (
     ),
 )
 _LARGEST_FOR_VELA = 1 << 31
-_SHOWN = 2000  # characters of what a tool printed
+_SHOWN = 1_000  # characters of what a tool printed
 
 VELA_CONFIGURATIONS = {
     "ethos-u55": ("Ethos_U55_High_End_Embedded", "Shared_Sram"),

@@ -26,7 +26,7 @@ _INT = frozenset({int})
 
 @dataclass(frozen=True)
 class Shared(node_writer.Shared):
-    """What the readers of a program and of its nested graphs share."""
+    """What the writers of a program and of its nested graphs share."""
 
     weights: Weights
     sizes: Sizes

@@ -22,7 +22,7 @@ _CALLS = _core.CallWriter(module_path, source_of, Ref)
 
 @dataclass(frozen=True)
 class Shared:
-    """What the readers of a program and of its nested graphs share.
+    """What the writers of a program and of its nested graphs share.
 
     Attributes
     ----------

@@ -22,8 +22,8 @@ namespace tosaic::exec {
 // True if integers represent the same numbers once they are moved by a whole number, as u8 and i8 do whose
 // zero points are 128 apart.
 [[nodiscard]] bool has_same_numbers(const QParams& a, const QParams& b);
-// True if two calibrations of one program may have found the qparams: the ends of their ranges of numbers
-// differ by at most one unit and 0.1 % of the range.
+// True if a and b may be from two calibrations of one program: the lowest numbers that they represent differ
+// by at most a's scale plus 0.1 % of a's range, and so do the highest.
 [[nodiscard]] bool is_near(const QParams& a, const QParams& b);
 // The qparams of a quantize node.
 [[nodiscard]] QParamsRef qparams_of(const Node& quantize);

@@ -1,4 +1,4 @@
-// analyses: the ranges and the relevant numbers of a graph, each computed when it is first asked for.
+// analyses: FloatRanges and Relevance (ranges.h) of a graph, each computed when it is first asked for.
 #pragma once
 
 #include <optional>

@@ -93,7 +93,7 @@ Behaviour Planner::node_behaviour(const Node& node) {
   return behaviour_of(node.op);
 }
 
-// A unit has the name of the call that computes its result. Its other origins are inside of it.
+// A unit (one node of several calls) has the name of the call that makes its result; the others are within.
 void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
   for (const Node& each : input_.recognized.nodes()) {
     if (!each.origin || each.origin->parents.empty()) continue;

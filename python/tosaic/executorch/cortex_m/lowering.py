@@ -5,11 +5,11 @@
     quantized program ─▶ real parts      of complex values                  real_parts
                       ─▶ plan            who computes which node            tosaic.partition
                       ─▶ marks           on the calls of Cortex-M           call_marks
-                      ─▶ constants       that the graph quantizes      folded_constants
+                      ─▶ constants       that the graph quantizes           folded_constants
                       ─▶ channels last   exported anew                      channels_last
                       ─▶ edge dialect    to_edge with the backend's config
-                      ─▶ conversions     around parts that only move or clamp  own_conversions
-                      ─▶ forms           slices, and products of integers   claimed_forms
+                      ─▶ conversions     around parts that move or clamp    own_conversions
+                         and rewriting   of calls that the passes lack      claimed_forms
                       ─▶ kernels         the passes of the backend          passes
 
 The backend has no delegates: its passes replace operators by operators of the library ``cortex_m``. If they

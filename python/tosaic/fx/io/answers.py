@@ -1,4 +1,4 @@
-"""What each input and output of a program becomes, by the options of `tosaic.extract_io_quant`."""
+"""Which inputs and outputs become integers, and with which qparams, by options of `extract_io_quant`."""
 
 from __future__ import annotations
 

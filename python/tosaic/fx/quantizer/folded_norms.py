@@ -103,7 +103,7 @@ def _shape(node: Node) -> tuple[object, ...]:
 
 
 def _refuse_norms_without_call(norms: list[Node], live: list[Node], where: str) -> None:
-    """Refuses more folded norms than calls into which they can be folded."""
+    """Refuses more folded norms of a shape than calls of this shape, if there is such a call."""
     calls = Counter(map(_shape, live))
     for shape, count in Counter(map(_shape, norms)).items():
         alike = [each for each in live if _shape(each) == shape]

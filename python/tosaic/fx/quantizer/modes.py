@@ -111,7 +111,7 @@ class Conversion(ObserverBase):  # type: ignore[misc]
         return mode
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the qparams of integers: the mode has none of its own."""
+        """Returns scale 1 and zero point 0: the observed mode (0, 1 or 2) is not quantized."""
         return torch.ones(1), torch.zeros(1, dtype=torch.int64)
 
     def convert(self, model: GraphModule, node: Node) -> None:
