@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic.base.file_kinds import PTE
+from tosaic.base.options import invalid
 from tosaic.base.threads import MOST_THREADS
 
 
@@ -40,9 +41,7 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
 
 def refused_option(option: str, what: str, expected: str, hint: str = "") -> Exception:
     """Returns the error for a wrong entry of an option."""
-    from tosaic import _core
-
-    return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected, hint=hint)
+    return invalid(option, what, expected=expected, hint=hint)
 
 
 def source_entry(text: str) -> tuple[str, str]:

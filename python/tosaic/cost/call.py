@@ -10,7 +10,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.dtypes import bytes_of
 from tosaic.base.file_kinds import TOSA
-from tosaic.base.options import checked, file_path, refusal, shown
+from tosaic.base.options import checked, file_path, invalid, refusal, shown, unsupported
 from tosaic.base.reading import read_bytes
 from tosaic.cost.attribution import attributed, node_of
 from tosaic.cost.device_cost import CostCopy, CostRow, DeviceCost, GroupCost
@@ -123,10 +123,9 @@ def _bytes_of(program: Any) -> bytes:
             raise refusal(_WHERE, "program", expected, os.fspath(program))
         return read_bytes(_WHERE, file_path(_WHERE, program))
     what = f"a program at stage {program.stage}" if isinstance(program, Program) else shown(program)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=_WHERE,
-        what="what is to be estimated is not lowered",
+    raise invalid(
+        _WHERE,
+        "what is to be estimated is not lowered",
         expected="a Lowered, a SplitLowered, a program at stage tosa, or the path of a .tosa file",
         got=what,
         hint="tosaic.lower lowers programs",
@@ -147,10 +146,9 @@ def _cost_of_file(tosa: bytes, member: str, options: Mapping[str, str], flags: t
     estimate = _estimate_of(device_of(member))
     if estimate is None:
         core_claimant(member)  # refuses what is neither a device nor a target
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what=f"no tool estimates what a program costs on '{member}'",
+        raise unsupported(
+            _WHERE,
+            f"no tool estimates what a program costs on '{member}'",
             expected=f"one of {', '.join(_with_costs())}",
         )
     cost = estimate(tosa, member, options, flags)
@@ -189,10 +187,9 @@ def _cost_of_split(
     summaries = [each.summary for each in groups if each.summary is not None]
     if not summaries:
         claimants = ", ".join(f"{each.name} for '{each.claimant}'" for each in groups) or "no group"
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what="no tool estimates what a group of the program costs",
+        raise unsupported(
+            _WHERE,
+            "no tool estimates what a group of the program costs",
             expected=f"a group for one of {', '.join(_with_costs())}",
             got=claimants,
         )

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tosaic import _core
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, unsupported
 from tosaic.base.writing import write_bytes
 
 _MODULES = {"vela": "ethosu.vela.vela", "model-converter": "model_converter.cli"}
@@ -96,10 +95,9 @@ def run_vela(tosa: bytes, flags: Sequence[str], *, database: bool = False) -> Ve
     `compile_with_vela`.
     """
     if len(tosa) >= _LARGEST_FOR_VELA:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="vela",
-            what="the file is too large for Vela",
+        raise unsupported(
+            "vela",
+            "the file is too large for Vela",
             expected=f"less than {_LARGEST_FOR_VELA} bytes",
             got=f"{len(tosa)}",
         )
@@ -181,10 +179,9 @@ def _run(tool: str, arguments: Sequence[str], made: Path) -> None:
     if done.returncode == 0 and made.exists() and made.stat().st_size > 0:
         return
     printed = b"\n".join((done.stdout, done.stderr)).decode(errors="replace").strip()
-    raise _core.make_error(
-        _core.UnsupportedOp,
-        where=tool,
-        what=f"{tool} cannot compile the file",
+    raise unsupported(
+        tool,
+        f"{tool} cannot compile the file",
         expected="exit code 0 and a compiled file",
         got=f"exit code {done.returncode}: {printed[-_SHOWN:]}",
     )

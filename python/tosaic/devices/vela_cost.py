@@ -20,7 +20,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tosaic import _core
-from tosaic.base.options import refusal
+from tosaic.base.options import refusal, unsupported
 from tosaic.devices.device_compilers import VelaRun, require_tool, run_vela, vela_flags
 from tosaic.devices.tool_cost import CostSummary, ToolCost, ToolRow
 from tosaic.devices.vela_stream import pack_vela
@@ -162,10 +162,9 @@ def _rows(tables: _Tables) -> tuple[ToolRow, ...]:
 
 
 def _unreadable(what: str, error: Exception) -> Exception:
-    return _core.make_error(
-        _core.UnsupportedOp,
-        where="vela",
-        what=f"{what} that Vela wrote cannot be read",
+    return unsupported(
+        "vela",
+        f"{what} that Vela wrote cannot be read",
         expected="that of Vela 5.2",
         got=f"{type(error).__name__}: {error}",
     )

@@ -9,7 +9,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.defaults import TARGET
 from tosaic.base.exception_notes import add_note
-from tosaic.base.options import checked, refusal
+from tosaic.base.options import checked, invalid, refusal
 from tosaic.base.reportable import Reportable
 
 RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
@@ -314,10 +314,9 @@ def _with_note(name: str, run: PassFunction) -> PassFunction:
 
 
 def _not_pickled(kind: str, hint: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="pickle",
-        what=f"a {kind} cannot be pickled",
+    return invalid(
+        "pickle",
+        f"a {kind} cannot be pickled",
         expected="values that consist of data",
         got="passes, which are functions",
         hint=hint,

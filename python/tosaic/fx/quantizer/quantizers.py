@@ -12,7 +12,7 @@ from tosaic import _core
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Rule
 from tosaic.annotation.specs import Output
-from tosaic.base.options import refusal
+from tosaic.base.options import invalid, refusal
 from tosaic.fx.quantizer.held_annotations import annotation_of
 from tosaic.fx.quantizer.read import Annotations, SpecReader
 from tosaic.fx.quantizer.write import Refused
@@ -29,10 +29,9 @@ def check_quantizer(quantizer: Any, where: str) -> Quantizer:
     """
     if not isinstance(quantizer, type) and callable(getattr(quantizer, "annotate", None)):
         return quantizer
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what="not a quantizer",
+    raise invalid(
+        where,
+        "not a quantizer",
         expected="a quantizer of torchao's PT2E flow, with a method 'annotate'",
         got=quantizer.__name__ if isinstance(quantizer, type) else type(quantizer).__name__,
     )
@@ -106,10 +105,9 @@ def plan_of(plan: Plan | None, where: str) -> Plan:
         There is none yet.
     """
     if plan is None:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="the quantizer has not annotated a graph yet",
+        raise invalid(
+            where,
+            "the quantizer has not annotated a graph yet",
             hint="Call prepare_pt2e or prepare_qat_pt2e first",
         )
     return plan
