@@ -64,11 +64,10 @@ def from_exported(
     UnsupportedOp
         A dimension is unbound, or the program writes to memory that another live value shares.
     """
-    from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
-    from tosaic.fx.reading.exported_program import import_program
+    from tosaic.fx.reading.importing import import_program
 
     described = operators_by_target("from_exported", operators)
-    return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)
+    return import_program(ep, bind=bind, method=method, operators=described)
 
 
 @checked

@@ -14,7 +14,7 @@ from tosaic import _core
 from tosaic.base.exported import is_exported_program
 from tosaic.base.extras import naming_extras
 from tosaic.base.file_kinds import PT2, PTE, TOSA, FileKind
-from tosaic.base.options import checked, file_name, file_path, is_mapping
+from tosaic.base.options import checked, file_name, file_path, invalid, is_mapping
 from tosaic.base.reading import read_bytes
 from tosaic.base.visible import visible
 from tosaic.ports.foreign import operators_by_target
@@ -94,10 +94,9 @@ def from_exported(
 
 
 def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp]) -> ImportedProgram:
-    from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
-    from tosaic.fx.reading.exported_program import import_program
+    from tosaic.fx.reading.importing import import_program
 
-    return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)
+    return import_program(ep, bind=bind, method=method, operators=described)
 
 
 def _program_of_import(
@@ -179,10 +178,9 @@ def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> No
     if operators and not any(
         isinstance(source, str | os.PathLike) or _takes_sizes(source) for source in sources
     ):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where=where,
-            what="'operators' describe nothing: a program has the descriptions that it was imported with",
+        raise invalid(
+            where,
+            "'operators' describe nothing: a program has the descriptions that it was imported with",
             expected="a torch.export.ExportedProgram or a path",
             got=" and ".join(type(source).__name__ for source in sources),
             hint="Give the descriptions to tosaic.from_exported, or to Program.with_operators",
@@ -190,10 +188,9 @@ def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> No
     if bind is None or (is_mapping(bind) and not bind) or any(map(_takes_sizes, sources)):
         return
     given = " and ".join(source if isinstance(source, str) else type(source).__name__ for source in sources)
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where=where,
-        what="'bind' has nothing to bind",
+    raise invalid(
+        where,
+        "'bind' has nothing to bind",
         expected="a torch.export.ExportedProgram or a .pt2 file, whose dimensions may be symbolic",
         got=given,
         hint="Give the sizes to tosaic.from_exported, or where the file is made",
@@ -320,10 +317,9 @@ def _read_other(file: Path, options: OpenOptions) -> Program:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="open",
-            what=f"'{file_name(file)}' is not a program",
+        raise invalid(
+            "open",
+            f"'{file_name(file)}' is not a program",
             expected="a .pt2, .tosa or .pte file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error
@@ -370,10 +366,9 @@ def _exported_program(source: Any) -> Any:
     if not is_exported_program(source) and callable(getattr(source, "exported_program", None)):
         source = source.exported_program()
     if not is_exported_program(source):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what="this is not a program",
+        raise invalid(
+            "import",
+            "this is not a program",
             expected="a torch.export.ExportedProgram, tosaic.Program, tosaic.program.Graph or path",
             got=type(source).__name__,
             hint="Export the module first: torch.export.export(module, example_inputs)",

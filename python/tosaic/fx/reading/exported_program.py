@@ -40,7 +40,6 @@ __all__ = [
     "ImportRecord",
     "ImportedProgram",
     "functional_hint",
-    "import_program",
     "module_argument_names",
     "read_program",
     "trees_of_call",
@@ -179,14 +178,6 @@ def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
     """Returns the trees of (args, kwargs), with `inputs` leaves, and of the result, with `outputs` leaves."""
     taken, returned = _trees(ep)
     return arguments_tree(taken, inputs), results_tree(returned, outputs)
-
-
-def import_program(
-    ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
-) -> ImportedProgram:
-    """See `tosaic.fx.from_exported`."""
-    with collection_paused():  # the values of the nodes die before it ends, so that no collection visits them
-        return read_program(ep, bind=bind, method=method, operators=operators).imported
 
 
 def functional_hint(ep: Any) -> str:

@@ -184,6 +184,11 @@ def _require_memory(tensor: Any, name: str) -> _Memory:
     return storage, found, address, is_dense
 
 
+def _key(tensor: torch.Tensor, address: int, code: int) -> tuple[Any, ...]:
+    """Returns what is equal for tensors that share all of their elements."""
+    return address, code, tensor.shape, tensor.stride(), tensor.is_neg()
+
+
 class Weights:
     """Makes one constant for each distinct tensor and each distinct number, however often they are used."""
 
@@ -206,8 +211,8 @@ class Weights:
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
         _, _, address, is_dense = memory
-        shape, is_negated = tensor.shape, tensor.is_neg()
-        key = (address, code, shape, tensor.stride(), is_negated)
+        key = _key(tensor, address, code)
+        _, _, shape, _, is_negated = key
         if address and key in self._tied:
             return self._tied[key]
         changed = _watch(tensor, name, memory)
@@ -260,7 +265,7 @@ class Weights:
         self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
 
     def _constant_of(self, tensor: torch.Tensor) -> _core.Constant | None:
-        key = (tensor.data_ptr(), CODE_OF[tensor.dtype], tensor.shape, tensor.stride(), tensor.is_neg())
+        key = _key(tensor, tensor.data_ptr(), CODE_OF[tensor.dtype])
         return self._tensors.get(id(tensor)) or self._tied.get(key)
 
     def numbers(self, tensor: torch.Tensor) -> NDArray[Any]:

@@ -1,0 +1,18 @@
+"""Imports a torch ``ExportedProgram``: first its casts are spelled out, then it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tosaic.base.process import collection_paused
+from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
+from tosaic.fx.reading.exported_program import ImportedProgram, read_program
+from tosaic.ports.foreign import ForeignOp
+
+
+def import_program(ep: Any, *, bind: Any, method: str, operators: Mapping[str, ForeignOp]) -> ImportedProgram:
+    """See `tosaic.fx.from_exported`; `operators` are by target."""
+    explicit = with_explicit_dtypes(ep)
+    with collection_paused():  # the values of the nodes die before it ends, so that no collection visits them
+        return read_program(explicit, bind=bind, method=method, operators=operators).imported
