@@ -85,7 +85,7 @@ std::string field_of(py::handle value) {
 }
 
 quant::ForeignSpec foreign_from(PlanObject& plan, py::handle object) {
-  // The id identifies the foreign object; the plan holds the dataclass around it.
+  // The key is the address of the foreign object. The plan stores the dataclass that wraps the object.
   const py::object inner = object.attr("object");
   const auto [found, added] =
       plan.foreign_ids.emplace(inner.ptr(), static_cast<std::uint32_t>(plan.objects.size()));

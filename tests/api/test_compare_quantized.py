@@ -136,7 +136,7 @@ def test_a_quantized_program_is_judged_by_its_distance_to_the_floats(
     assert comparison.against_floats
     assert comparison.first_wrong is None
     assert "b is quantized and a is not" in str(comparison)
-    # Values that calls store in states, and values moved out of them, have no qparams in the lowered program.
+    # In the lowered program, values that are stored in states, or moved out of states, have no qparams.
     assert len(comparison) >= (6 if network == "cache" else 8)
     assert all(row.local_share is None and row.local is not None for row in comparison)
     numbers = [row for row in comparison if row.fx_name != "argmax"]

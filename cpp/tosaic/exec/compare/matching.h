@@ -57,8 +57,8 @@ class Matcher {
   // that of the reference, and a floating-point or quantized reference needs a float or a value with qparams.
   // The last value comes first. If the reference is rounded, values with qparams for the same numbers precede
   // values without qparams. Values with other qparams are candidates only if there are no others. A float may
-  // hold the integers, or the numbers that they stand for: both are candidates unless an element is not an
-  // integer. An operand that belongs to the FX node in a is not a candidate: b may have merged the FX node
+  // hold the reference's integers, or the numbers that these stand for: both are candidates, unless the float
+  // has an element that is not whole. An operand that belongs to the FX node in a is not a candidate: b may have merged the FX node
   // into a later one. b may compute each result of a node with several results in a node of its own, which is
   // known by its name. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;

@@ -190,7 +190,7 @@ class ChannelsLast {
   }
 
   // What is added to the sums of each output channel: the bias, and with quads the terms of a phase. Returns
-  // null if there is nothing to add. Biases of integers are followed by memory that may be read.
+  // null if there is nothing to add. Vectors may read past the end of integer biases, in allocated memory.
   const Sum<T>* bias_of(const CoreOperands<T>& operands, [[maybe_unused]] const Sum<T>* terms,
                         Sum<T>* to) const {
     const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;

@@ -14,8 +14,8 @@ struct IntegerBoundary {
   FloatIoForms inputs = {}, outputs = {};
   bool unread_too = false;  // inputs that nobody reads become i8 of scale 1
   bool states = true;       // states become integers, too
-  // By index: an input (output) whose entry is not null becomes integers with these parameters. The program
-  // converts them to the parameters with which it quantizes the value.
+  // By index: an input (output) whose entry is not null has integers with these parameters. If the value has
+  // other parameters inside of the program, the program converts the integers.
   std::vector<QParamsRef> requantized_inputs = {}, requantized_outputs = {};
 };
 

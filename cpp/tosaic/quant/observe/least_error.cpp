@@ -14,8 +14,8 @@
 // grid of scales and then refines the best minima of the grid. It stops at a scale that is so small that
 // clipping alone makes a larger error than range_qparams(); smaller scales clip more.
 //
-// The samples of a bin are assumed to be spread evenly around their mean, in the widest interval around the
-// mean that the bin contains. The mean is exact. Magnitudes are in units of the width of a linear bin, so
+// The samples of a bin are assumed to be spread evenly over the widest interval inside of the bin that has
+// their mean in the middle. The mean is exact. Magnitudes are in units of the width of a linear bin, so
 // that no square overflows.
 #include <algorithm>
 #include <cmath>

@@ -16,7 +16,9 @@ _Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Convert:
-    """An input or output that stays as traced, with a conversion to or from an order inside the program.
+    """An input or output whose memory order stays as traced, while the program computes in another order.
+
+    A call inside of the program converts the input, or the result before it is returned.
 
     Attributes
     ----------
