@@ -58,9 +58,10 @@ class Matcher {
   // The last value comes first. If the reference is rounded, values with qparams for the same numbers precede
   // values without qparams. Values with other qparams are candidates only if there are no others. A float may
   // hold the reference's integers, or the numbers that these stand for: both are candidates, unless the float
-  // has an element that is not whole. An operand that belongs to the FX node in a is not a candidate: b may have merged the FX node
-  // into a later one. b may compute each result of a node with several results in a node of its own, which is
-  // known by its name. If `result_count` is 0, the node may have any number of results.
+  // has an element that is not whole. An operand that belongs to the FX node in a is not a candidate: b
+  // may have merged the FX node into a later one. b may compute each result of a node with several
+  // results in a node of its own, which is known by its name. If `result_count` is 0, the node may have
+  // any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
   // they are not known, the alignment in which the value is nearest to the reference.
