@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosaic.base.file_kinds import PTE
-from tosaic.base.options import invalid
 from tosaic.base.threads import MOST_THREADS
 
 
@@ -41,6 +40,8 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
 
 def refused_option(option: str, what: str, expected: str, hint: str = "") -> Exception:
     """Returns the error for a wrong entry of an option."""
+    from tosaic.base.options import invalid  # loads the core, which --help does without
+
     return invalid(option, what, expected=expected, hint=hint)
 
 
