@@ -9,7 +9,7 @@
 //                     scales converts them, and REDUCE_SUM adds them up
 //   conv              for each group: a slice of the input, a convolution with its own filters, a RESCALE
 //
-// Integers of a weight that leave i8 without their zero points are two digits to base 128.
+// If the integers of a weight minus their zero points exceed i8, they become two digits to base 128.
 #pragma once
 
 #include <functional>
