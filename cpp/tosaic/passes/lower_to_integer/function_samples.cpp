@@ -277,8 +277,9 @@ std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, con
   return out;
 }
 
-// A function at knots, some of which are outside of the domain. A line that ends at such a knot goes through
-// the function at the end of the domain. After `half` knots of one sign, the knots of the other sign follow.
+// The values of a function at `knots`: the first `half` have one sign, the others the other sign. A knot
+// outside of the domain has a value such that the line to it goes through the function at the end of the
+// domain.
 std::vector<std::int64_t> with_ends(const std::vector<std::int64_t>& knots, std::size_t half,
                                     ValueRange domain, const auto& function) {
   std::vector<std::int64_t> places;

@@ -297,9 +297,9 @@ class LinesOfRow {
  public:
   static constexpr int kFinerBits = 4;
 
-  // `f` has the function of each integer from -32768 in the unit of the results, not rounded. The function is
-  // only asked for integers from `curved.low` to `curved.high`. If one of the two knots of a line is not in
-  // this range, that knot is placed so that the line goes through the function at the end of the range.
+  // `f` has the function at each integer from -32768 on, in the unit of the results, not rounded. It is only
+  // read at integers from `curved.low` to `curved.high`. If one of the two knots of a line is outside of this
+  // range, that knot is placed so that the line goes through the function at the end of the range.
   LinesOfRow(const std::vector<double>& f, const Octaves& octaves, ValueRange curved) : octaves_(octaves) {
     for (const bool is_negative : {false, true}) {
       const std::int64_t sign = is_negative ? -1 : 1;

@@ -2,8 +2,8 @@
 //
 //   sum[c] = s_x * (s[c,0] * S[c,0] + s[c,1] * S[c,1] + ..)    S[c,g]: the sum of the products of group g
 //
-// Each S[c,g] is exact. It is then converted to a unit of channel c, in which all of sum[c] has 29 bits, and
-// the bias has this unit too. So a result of G groups is off by at most about G / 2 of these units.
+// Each S[c,g] is exact. It is then converted to a unit of channel c in which sum[c] has at most 29 bits. The
+// bias has this unit too. So a result of G groups is off by at most about G / 2 of these units.
 //
 //   linear, matmul    rows (rows, I) become (groups, rows, size). One MATMUL computes all S, one MUL by the
 //                     scales converts them, and REDUCE_SUM adds them up
