@@ -1,4 +1,4 @@
-// byte_integers: integers of a wider dtype that are bytes, for products of matrices.
+// byte_integers: finds integers of a wider dtype whose values fit a byte, for integer matmuls.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tosaic::passes {
 
-// The zero point with which the integers of a value are bytes: 0 if they fit i8, -128 if they fit u8. Returns
-// nothing for other integers, unless they are constants or were just cast from bytes.
+// The zero point with which i8 represents the integers of a value: 0 for integers of i8, -128 for u8. Returns
+// nothing if the value is neither a cast from i8 or u8 nor a constant that fits one of them.
 [[nodiscard]] inline std::optional<std::int64_t> byte_zero_point(const Graph& graph, ValueId value) {
   constexpr std::int64_t kLow = -128, kHigh = 127;
   if (const Node* cast = produced_by(graph, value, Op::kCast)) {
@@ -28,7 +28,7 @@ namespace tosaic::passes {
   return std::nullopt;
 }
 
-// True for a product of matrices of bytes with sums in i32.
+// True for a matmul with an i32 result whose two operands have a byte_zero_point().
 [[nodiscard]] inline bool multiplies_bytes(const Graph& graph, const Node& node) {
   const std::span<const ValueId> operands = graph.operands(node);
   return node.op == Op::kMatmul && graph.type(graph.result(node)).dtype == DType::kI32 &&

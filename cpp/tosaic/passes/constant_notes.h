@@ -12,12 +12,12 @@ namespace tosaic::passes {
 struct ConstantNote {
   // "grown-weight": stored in a wider dtype than the program has; "two-layouts": stored in several forms
   std::string rule;
-  std::string name;  // of the constant of the program
+  std::string name;  // of the constant in the source graph
   std::string message;
 };
 
-// The notes on a graph at stage tosa, in its order. `source` is the graph that was lowered, whose names they
-// have.
+// The notes on the constants of `graph`, which is at stage tosa, in the order of its values. `source` is the
+// graph that was lowered; the notes name constants as it does.
 [[nodiscard]] std::vector<ConstantNote> constant_notes(const Graph& graph, const Graph& source,
                                                        const target::TargetSpec& target);
 

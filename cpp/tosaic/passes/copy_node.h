@@ -7,8 +7,8 @@
 
 namespace tosaic::passes {
 
-// Copies a node of `source` to `out`. `operand` returns the new value of each operand, which may be absent.
-// The new ids of the results are stored in `made`, by the index of the old value.
+// Copies a node of `source` to `out`. `operand` maps the id of an operand, invalid if the operand is absent,
+// to its id in `out`. The ids of the results in `out` are stored in `made`, by the index of the old value.
 template <class Operand>
 void copy_node(const Graph& source, const Node& node, Graph& out, std::vector<ValueId>& made,
                Operand operand) {

@@ -1,4 +1,4 @@
-// match: finds out what a value is: the result of a certain operator, a tensor with a part written or, by
+// match: finds out what a value is: the result of a certain operator, the result of a slice_scatter or, by
 // ir/constant_value.h, a constant.
 #pragma once
 
@@ -22,7 +22,7 @@ struct AxisRange {
   std::int64_t start = 0, end = 0;
 };
 
-// The elements that a slice_scatter writes, if they lie side by side; nothing for other nodes.
+// The elements that a slice_scatter writes, if they are contiguous along the axis. Returns nothing otherwise.
 [[nodiscard]] inline std::optional<AxisRange> written_range(const Graph& graph, const Node* node) {
   if (node == nullptr || node->op != Op::kSliceScatter) return std::nullopt;
   const auto& attrs = Graph::attrs<SliceAttrs>(*node);

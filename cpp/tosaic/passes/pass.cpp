@@ -33,7 +33,7 @@ std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
   return Run(graph);
 }
 
-// In a program that is not quantized, decompose would only expand the composites again.
+// Skips programs that are not quantized: there, decompose would only expand the composites again.
 std::optional<Graph> run_fuse_composites(const Graph& graph, const PassOptions&) {
   const auto is_quantize = [](const Node& node) { return node.op == Op::kQuantize; };
   if (graph.stage == Stage::kExported && std::ranges::none_of(graph.nodes(), is_quantize))

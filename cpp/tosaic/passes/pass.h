@@ -5,8 +5,8 @@
 // kernels. Applied to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline
 // does.
 //
-// A pass is a value (a name, its stages, a function), so a pass of your own is made like those below and put
-// into a pipeline::Pipeline.
+// A pass is a value (a name, its stages, a function), so you can make a pass of your own and put it into a
+// pipeline::Pipeline.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ enum class FloatIoForm : std::uint8_t {
 // The forms of all inputs, or of all outputs: a default, and exceptions by index.
 struct FloatIoForms {
   FloatIoForm by_default = FloatIoForm::kConverted;
-  std::vector<std::optional<FloatIoForm>> by_index = {};  // may be shorter than the list of inputs
+  std::vector<std::optional<FloatIoForm>> by_index = {};  // may be shorter than the list of inputs (outputs)
 
   [[nodiscard]] FloatIoForm at(std::size_t index) const {
     return index < by_index.size() ? by_index[index].value_or(by_default) : by_default;
@@ -91,7 +91,7 @@ struct Pass {
   Function run;
   bool always = false;  // it changes every graph that it takes, so after it no graph is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
-  std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets `needs` for them
+  std::vector<std::string> serves_as = {};  // names of passes that it replaces in the `needs` of other passes
 
   [[nodiscard]] Stage stage_after(Stage taken) const { return makes.value_or(taken); }
 };
@@ -108,9 +108,9 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> fold_returned(const Graph& graph);
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
-// Makes floats of f16 and bf16 between dequantize and quantize nodes f32, with casts at the other readers.
-// Returns nothing if the graph quantizes or dequantizes no such float, or if the target has profile FP: it
-// then computes with them as torch does.
+// Turns f16 and bf16 values between dequantize and quantize nodes into f32, with casts for their other
+// readers. Returns nothing if no f16 or bf16 value is quantized or dequantized, or if the target has profile
+// FP, which computes with these dtypes as torch does.
 [[nodiscard]] std::optional<Graph> widen_halves(const Graph& graph, const PassOptions& options);
 // Moves quantization from quantize and dequantize nodes to qparams on values; stage exported -> quantized.
 // Returns nothing if the graph has no such node.
@@ -142,7 +142,7 @@ struct Pass {
 // them. Takes graphs at stage exported.
 [[nodiscard]] std::optional<Graph> bound_masks(const Graph& graph);
 // Replaces numbers far beyond those that matter to their readers by the nearest number that matters, so that
-// the operands of an operator share a unit that has bits for each of them. Takes graphs at stage exported.
+// one scale for all operands of an operator has enough bits for each. Takes graphs at stage exported.
 [[nodiscard]] std::optional<Graph> bound_numbers(const Graph& graph);
 // Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
@@ -154,8 +154,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options = {});
 // Replaces canonical operators over values with dim orders by TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
-// Stores each constant once, and those that were folded from narrower ones, such as dequantized weights, as
-// the narrower ones, if the target can compute them from these. Takes graphs at stage tosa.
+// Stores each constant once. If a constant was folded from a narrower one (such as dequantized weights),
+// stores the narrower one, and the program computes the other, if the target can. Takes graphs at stage tosa.
 [[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});

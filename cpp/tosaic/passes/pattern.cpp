@@ -36,14 +36,14 @@ Matches operands_in_order(const Graph& graph, const std::vector<Pattern>& patter
   return found;
 }
 
-// A value as factor * rest, where the nodes are the products and quotients between both.
+// A reading of a value as factor * rest. `found` includes the muls and divs between `rest` and the value.
 struct Factored {
   ValueId rest;
   double factor = 1.0;
   Match found;
 };
 
-// The value itself, and the value without 1, 2 .. of the constants by which it is multiplied or divided.
+// The value with factor 1, and then with its last 1, 2 .. products with, or quotients by, constants removed.
 std::vector<Factored> factored(const Graph& graph, ValueId id, const Match& so_far) {
   constexpr std::size_t kMost = 4;  // so that the time for a chain of products is linear
   std::vector<Factored> out{{id, 1.0, so_far}};
@@ -71,7 +71,7 @@ bool bind_number(Match& found, std::size_t slot, double number) {
   return true;
 }
 
-// Binds the axes of a reduction, or returns false if they differ from the axes of another one.
+// Binds the axes of a reduction, or returns false if another reduction of the match has other axes.
 bool bind_axes(Match& found, const Dims& axes) {
   if (found.axes && *found.axes != axes) return false;
   found.axes = axes;

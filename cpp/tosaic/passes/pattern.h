@@ -6,9 +6,9 @@
 //
 // A pattern is a function from a value to all ways to read it as the expression. A slot that occurs twice
 // stands for one value. The nodes of a match must compute f32. Their results, except the last one, must have
-// no reader outside of the match, so that a pass may replace the nodes by one node. A value with fewer
-// elements than the match has, such as the length of each row, may have other readers: a pass that retains it
-// computes little twice.
+// no reader outside of the match, so that a pass may replace the nodes by one node. Only a value with fewer
+// elements than the last result, such as the norm of each row, may have other readers: to compute it twice
+// costs little.
 #pragma once
 
 #include <array>
@@ -35,24 +35,24 @@ using Pattern = std::function<Matches(const Graph& graph, ValueId id, const Matc
 [[nodiscard]] Pattern value(std::size_t slot);
 // A constant, which binds the slot.
 [[nodiscard]] Pattern constant(std::size_t slot);
-// A constant of one element. bound_number() binds a slot of Match::numbers.
+// A constant of one element, which bound_number() binds to a slot of Match::numbers.
 [[nodiscard]] Pattern bound_number(std::size_t slot);
 [[nodiscard]] Pattern number(double expected);
 // A node with the operator's default attributes. The operands of add and mul may be swapped.
 [[nodiscard]] Pattern node(Op op, std::vector<Pattern> operands);
 // A reduction that retains its axes with extent 1. All reductions of a pattern have equal axes.
 [[nodiscard]] Pattern reduction(Op op, Pattern operand);
-// The mean over retained axes, also as a sum that is divided by the number of its elements.
+// A mean over retained axes, or a sum over them that is divided by the number of summed elements.
 [[nodiscard]] Pattern mean(const Pattern& operand);
-// The same pattern, which also binds a slot of Match::numbers to a number.
+// The matches of `pattern`, with `number` bound to a slot of Match::numbers.
 [[nodiscard]] Pattern with_number(std::size_t slot, double number, Pattern pattern);
 // var or std over retained axes; the slot of Match::numbers is bound to the correction.
 [[nodiscard]] Pattern spread(Op op, Pattern operand, std::size_t slot);
 // The root of the sum of squares over retained axes.
 [[nodiscard]] Pattern euclidean_norm(Pattern operand);
-// The larger one of a value and a number, which is bound.
+// max(operand, number). The number is bound to a slot of Match::numbers.
 [[nodiscard]] Pattern at_least_number(Pattern operand, std::size_t slot);
-// The value, or what is expanded to it.
+// Matches the pattern at the value itself, or at the operand of an expand that makes the value.
 [[nodiscard]] Pattern behind_expand(Pattern pattern);
 [[nodiscard]] Pattern either(std::vector<Pattern> options);
 // A value that matches both patterns.

@@ -1,4 +1,4 @@
-// place_notes: the writes of a program that are lowered in the belief that no place occurs twice.
+// place_notes: reports scatters that are lowered on the assumption that no index occurs twice.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,4 @@
-// state-to-variables: turns the state of a TOSA program into variables, for the file of a target that has
-// them.
+// state-to-variables: turns the states of a TOSA program into TOSA variables, if the target has them.
 //
 //   state %h: f32[4] initial=c          tosa.variable(c) {name="h"}
 //                                       %h = tosa.variable_read() {name="h"}

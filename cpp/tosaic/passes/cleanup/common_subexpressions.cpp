@@ -58,7 +58,7 @@ class FirstConstants {
   std::unordered_map<std::string, std::vector<Known>> alike_;
 };
 
-// The operator and the operands as a key.
+// The operator and the operands of the node as a key.
 std::string node_key(const Graph& graph, const Node& node, const std::vector<ValueId>& leader) {
   std::string key;
   append(key, &node.op, sizeof node.op);

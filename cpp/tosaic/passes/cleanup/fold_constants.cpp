@@ -110,9 +110,9 @@ class Folding {
     return node.result_count != 0 && constant_[node.first_result];
   }
 
-  // Returns the qparams of the integers if the node's result is constant integers that were dequantized, and
-  // at most moved, or cast to f16 or bf16, since. Returns null for other floats. Such a result is a weight:
-  // its node stays, so that integer operators find the integers.
+  // Returns the qparams of the integers if the node's result is a dequantized integer constant, which may
+  // have been moved or cast to f16 or bf16. Returns null for other values. Such a result is a weight: its
+  // node stays, so that integer operators find the integers.
   [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (!has_integer_form(graph_.type(graph_.result(node)).dtype) || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)

@@ -10,7 +10,7 @@ namespace tosaic::passes {
 namespace {
 
 constexpr std::size_t kMostNodes = 256;
-constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of a value on the way
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of each computed value
 
 // The first results of the nodes that the value depends on, in the order of the graph. Returns nothing if
 // there are too many values, if one of them has too many elements, or if one of them depends on an input, a

@@ -7,17 +7,17 @@
 //   %u = mul(%x, %r)
 //   %n = mul(%u, %w)
 //
-//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight. The sum of squares instead of
-//                their mean makes another weight
-//   layer_norm   the same of x - mean(x), perhaps plus a constant bias; also with var or std, of any
+//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight. If the expression has the sum of
+//                squares instead of their mean, the composite has another weight
+//   layer_norm   the same for x - mean(x), perhaps plus a constant bias; also with var or std, of any
 //                correction
 //   softmax      exp(x - max(x)) / sum(..), with or without the maximum, and log_softmax, its logarithm
 //   gelu         0.5 x (1 + erf(x / sqrt(2))), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   silu         x * sigmoid(x)
 //
-// The pass is for quantized programs whose quantizer observed only what goes into such an expression and what
-// comes out of it. Between them, the expression computes with floats, e.g. the square of a row, whose
-// magnitude nobody observed. lower-to-integer has rules for the composites, which need no such magnitude.
+// The pass is for quantized programs whose quantizer observed only the inputs and outputs of such an
+// expression. In between, the expression computes with floats, e.g. the square of a row, whose magnitude
+// nobody observed. lower-to-integer has rules for the composites, which need no such magnitude.
 //
 // An epsilon outside of the root, x / (sqrt(..) + eps) or x / max(sqrt(..), eps), becomes its square under
 // the root. Results differ by eps / sqrt(..), so eps must be small compared with the numbers of x.
@@ -26,7 +26,7 @@
 // broadcast. The composite then reduces x itself, and its result is expanded.
 //
 // Conditions: no value inside of the expression is quantized, all values are f32, and the reductions retain
-// their axes. Only what is reduced, such as the length of a row, may have other readers, which still read it.
+// their axes. Only reduced values, such as the norm of a row, may have readers outside; they stay for these.
 // A norm over axes that are not the last ones gets permutes around it.
 //
 // In floats, the composite rounds as its expansion does, so results are within the tolerance of the kernels.
@@ -124,7 +124,7 @@ struct ActivationPatterns {
   }
 };
 
-// One way to spell a composite. The attributes are an activation's; attributes of other composites follow
+// One spelling of a composite. Activations have the attributes `attrs`; attributes of other composites follow
 // from the match.
 struct Spelling {
   std::vector<Op> last;  // the operators that the last node may have
@@ -213,7 +213,7 @@ class Fusion {
   }
 
  private:
-  // The match of the pattern, if it is of the shape of its operand, or of a norm whose operand is expanded.
+  // Finds a match whose result has the shape of x, or a match of a norm whose x is expanded.
   bool find(const Pattern& pattern) {
     std::optional<Match> found = match(graph_, pattern, graph_.result(at_));
     if (!found) return false;
@@ -229,8 +229,8 @@ class Fusion {
     return true;
   }
 
-  // For a norm that reduces an expanded x, cosine_similarity of x and y with broadcasts: its axes as axes of
-  // x. Returns false if x is expanded along them.
+  // For a norm that reduces an expanded x, as in a cosine_similarity with broadcasts: translates the axes of
+  // the norm to axes of x. Returns false if x is expanded along one of them.
   bool find_axes_in_front_of_expand(const Shape& x) {
     const Shape* const reduced = reduced_shape();
     if (reduced == nullptr || x.size() > reduced->size()) return false;
@@ -284,7 +284,7 @@ class Fusion {
     return true;
   }
 
-  // The largest magnitude of a value, as far as its quantization tells.
+  // A bound of the magnitude of a value, from its dequantize node; infinity if there is none.
   [[nodiscard]] double magnitude(ValueId id) const {
     const Node* const producer = produced_by(graph_, id, Op::kDequantize);
     if (producer == nullptr || Graph::attrs<DequantizeAttrs>(*producer).axis)

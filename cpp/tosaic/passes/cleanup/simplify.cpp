@@ -24,9 +24,9 @@
 namespace tosaic::passes {
 namespace {
 
-// The node that is being rewritten. `operands` are ids of rewriter.current().
 constexpr std::int64_t kMostTruths = std::int64_t{1} << 20;
 
+// The node that is being rewritten. `operands` are ids of rewriter.current().
 struct Site {
   Rewriter& rewriter;
   const Node& node;
@@ -110,8 +110,8 @@ bool drops_identity(Site& site) {
 }
 
 // True if the node is the last link of a chain of one operator. Only the last link is rewritten, and it
-// replaces the whole chain in one step: merging origins link by link would need time and memory in the square
-// of the length.
+// replaces the whole chain in one step: to merge origins link by link would take time and memory quadratic in
+// the length.
 bool ends_chain(const Site& site) {
   const Graph& source = site.rewriter.source();
   const ValueId result = source.result(site.node);
@@ -410,14 +410,14 @@ Read read_of(const Site& site) {
   return {axis, slice->start, slice->start + (count - 1) * slice->step};
 }
 
-// True if the elements of a part mean in it what they mean in the whole.
+// True if an element of the part has the same dim order and the same qparams as an element of the whole.
 bool is_read_as(const TensorType& part, const TensorType& whole) {
   return part.order == whole.order && same_qparams(part.qparams, whole.qparams) &&
          !(part.qparams && part.qparams->axis);
 }
 
 // The part of `from` from which a node reads all of its elements, if `from` is a concatenation along the
-// axis, or a tensor with a part written. Moves the places that are read to those in the part.
+// axis, or the result of a slice_scatter. Translates `read` to positions in the part.
 std::optional<ValueId> part_read(const Graph& graph, ValueId from, Read& read) {
   const Node* node = graph.producer(from);
   if (node == nullptr) return std::nullopt;

@@ -678,8 +678,8 @@ ValueId expand_gcd(Emitter& e) {
 
 // ---- quantizers ----
 
-// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does. A NaN
-// becomes 0. Integers after it may rely on the range, so a range without 0 is applied to the integers, too.
+// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does. A NaN becomes
+// 0. If 0 is outside of the range, the integers are clamped again: operators after it may rely on the range.
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
   const Shape shape = e.type(e.operand(0)).shape;

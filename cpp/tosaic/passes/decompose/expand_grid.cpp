@@ -4,9 +4,9 @@
 //   per tap: position -> padded position -> row of the table -> index_select -> times its weight
 //
 // Positions are computed as torch's CPU kernels do, in the same order of operations. So NaN and infinite
-// positions have torch's results. Images: NaN if a weight multiplies the pixel (bilinear, bicubic), and the
-// nearest edge pixel or zero in other modes. Volumes: zero, or with other paddings an edge voxel, the last
-// one for NaN.
+// positions have torch's results. In an image, the result is NaN if a weight multiplies the pixel (bilinear,
+// bicubic), and otherwise the nearest edge pixel or zero. In a volume, the result is zero, or with another
+// padding than zeros an edge voxel, which is the last one for NaN.
 
 #include <array>
 #include <optional>

@@ -1,9 +1,9 @@
-// expand_order: expresses positions by comparisons of all pairs, and scans by shifts.
+// expand_order: expresses sorts by comparisons of all pairs, and scans by shifts.
 //
 //   argsort    the rank of an element is the number of elements that precede it. A scatter inverts the ranks,
 //              which all differ: equal elements keep their order, and a NaN comes after all numbers. If there
-//              are too many pairs and only the first few positions count, each of them is the argmax of the
-//              elements that come later.
+//              are too many pairs and only the first few positions are read, each of these is the argmax of
+//              the elements that are left.
 //   cumargmax  ceil(log2 n) steps: each joins two neighbouring runs of 1, 2, 4 ... elements
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace tosaic::passes {
 namespace {
 
-// Pairs of elements at once. Each takes about 35 bytes of the SRAM of an Ethos-U85, as Vela plans it: 1.1
-// MiB.
+// The most pairs of elements that are compared at once. As Vela plans it for an Ethos-U85, a pair takes about
+// 35 bytes of SRAM, in all 1.1 MiB.
 constexpr std::int64_t kMostCompared = std::int64_t{1} << 15;
 
 // The most positions that are found one after the other, and the most elements that all these steps read
@@ -32,8 +32,8 @@ ValueId positions(Emitter& e, std::size_t rank, std::size_t axis, std::int64_t e
   return e.constant(dtype, shape, numbers);
 }
 
-// The elements as numbers that TOSA compares, and which of them are NaN: absent for integers, also if they
-// represent numbers.
+// The elements as numbers that TOSA compares, and a mask of the NaNs, which is absent for integers, with or
+// without qparams.
 struct Keys {
   ValueId numbers, is_nan;
 };
@@ -57,10 +57,9 @@ Keys reshaped(Emitter& e, const Keys& keys, const Shape& shape) {
   return {e.reshape(keys.numbers, shape), keys.is_nan.valid() ? e.reshape(keys.is_nan, shape) : ValueId{}};
 }
 
-// The first `count` positions of the order along an axis of x.
-//
-// Each is the argmax of x with its predecessors set to the least number. Where all that is left is the least
-// number, that may be a predecessor: then the first element is taken that is none, a number before a NaN.
+// The first `count` positions of the order along an axis of x. Each is the argmax of x in which the elements
+// found before are replaced by the least number. If all that is left equals the least number, the argmax may
+// be an element found before: then the first element that is left is taken, a number before a NaN.
 ValueId first_positions(Emitter& e, ValueId x, std::size_t axis, std::int64_t count, bool descending) {
   const Shape shape = e.type(x).shape;
   const auto along = static_cast<std::int64_t>(axis);

@@ -6,16 +6,16 @@
 //   scatter_reduce(x, index, source)  ->  the values of all pairs of an index and a position, reduced
 //   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
-// SCATTER requires that no row is written twice, and its result is unpredictable otherwise. Of places that
+// SCATTER requires that no row is written twice, and its result is unpredictable otherwise. For places that
 // are known only at run time:
 //
 //   one value for all places     where(any(index == position), value, x): places may repeat, as in torch
 //   values that are accumulated  are written one after the other, or, if they are more than kMostSteps,
 //                                summed by position: sum(where(index == position, value, 0))
-//   other values of scatter      each position takes the value of the last index that is its own, by
-//                                comparison with all indices; or the writes follow each other. Indices of a
-//                                sort are known to differ, and indices of more than kMostReduced pairs and
-//                                kMostSteps are assumed to
+//   other values of scatter      each position takes the value of the last index that names it, found by
+//                                comparison with all indices. If there are more than kMostReduced pairs, the
+//                                values are written one after the other; if there are more than kMostSteps,
+//                                the indices are assumed to differ. Indices of a sort are known to differ
 //   other values of index_put    the places are assumed to differ: torch does not define the order of the
 //                                writes
 
@@ -152,7 +152,7 @@ ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places)
 
 // ---- one value for all places ----
 
-// The only number of a tensor, with extents 1; nothing if elements differ or are known only when run.
+// The number that all elements of a tensor equal, with extents 1: a constant, or a number that is expanded.
 std::optional<ValueId> only_number(Emitter& e, ValueId x) {
   const TensorType type = e.type(x);
   const Shape one = Dims::filled(type.shape.size(), 1);
@@ -173,8 +173,8 @@ std::optional<ValueId> only_number(Emitter& e, ValueId x) {
   return elements.size() == 0 ? std::nullopt : std::optional(e.constant(type.dtype, one, {first}));
 }
 
-// The values of an index_put with extent 1 on the `count` axes of the result from `first` on, if they do not
-// depend on the place among the indices.
+// The values of an index_put with extent 1 on the `count` axes of the result from `first` on, if every index
+// writes the same values.
 std::optional<ValueId> same_at_all_places(Emitter& e, ValueId values, std::size_t rank, std::size_t first,
                                           std::size_t count) {
   if (const std::optional<ValueId> one = only_number(e, values)) return one;
@@ -225,7 +225,7 @@ Shape around_axis(const Shape& covered, std::size_t axis) {
   return out;
 }
 
-// x, where made(part) replaces the part that an index tensor of shape `covered` covers.
+// x in which made(part) replaces `part`, the elements that an index tensor of shape `covered` covers.
 template <class Made>
 ValueId on_covered_part(Emitter& e, ValueId x, const Shape& covered, std::size_t axis, Made made) {
   const Shape whole = e.type(x).shape;
@@ -259,7 +259,7 @@ bool is_known(const Graph& graph, ValueId index) {
   return constant != nullptr && constant->storage.bound();
 }
 
-// True if the rows of a matrix are the same, whatever is computed.
+// True if all rows of a matrix are known to be equal, even if they are computed.
 bool has_equal_rows(const Graph& graph, ValueId rows) {
   if (const Node* expand = produced_by(graph, rows, Op::kExpand)) {
     const Shape& shape = graph.type(graph.operands(*expand)[0]).shape;
@@ -274,7 +274,7 @@ bool has_equal_rows(const Graph& graph, ValueId rows) {
   return true;
 }
 
-// For each of the rows, the sum of the values whose index is its own, in one step.
+// Adds to each row the sum of the values whose index is that row, in one step.
 ValueId add_by_position(Emitter& e, ValueId rows, ValueId values, ValueId index) {
   const Shape shape = e.type(rows).shape;
   const std::int64_t count = e.type(index).shape[0];
@@ -372,8 +372,8 @@ namespace {
 
 bool is_position(DType dtype) { return dtype == DType::kI32 || dtype == DType::kI64; }
 
-// True if the elements of an index differ along an axis, whatever is computed: they are the order of a sort,
-// or a part of one, or positions that a number moves.
+// True if the elements of an index are known to differ along an axis: constants, the order of a sort or a
+// part of it, or these plus one number.
 bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
   const Shape& shape = graph.type(index).shape;
   if (axis >= shape.size()) return false;
@@ -393,7 +393,7 @@ bool differs_along(const Graph& graph, ValueId index, std::size_t axis) {
   const Node* node = graph.producer(index);
   if (node == nullptr) return false;
   const std::span<const ValueId> operands = graph.operands(*node);
-  // The axis of an operand that is broadcast.
+  // The axis of an operand that is `axis` once the operand is broadcast.
   const auto own_axis = [&](ValueId operand) { return axis + graph.type(operand).rank() - shape.size(); };
   const auto is_one_number = [&](ValueId operand) {
     const Shape& own = graph.type(operand).shape;
@@ -443,7 +443,7 @@ ValueId last_writers(Emitter& e, ValueId index, std::int64_t extent) {
   return e.reduce(Op::kAmax, e.where(hit, writer, e.number(-1, DType::kI32)), Dims{1}, false);
 }
 
-// The values (outer, count, inner) at the places where an index names a position last, and `part` elsewhere.
+// `part`, in which each position that indices name has the value (of `values`) of the last such index.
 ValueId put_last_written(Emitter& e, ValueId part, ValueId index, ValueId values) {
   const ValueId last = last_writers(e, index, e.type(part).shape[1]);
   const ValueId zero = e.number(0, DType::kI32);
@@ -571,7 +571,7 @@ ValueId expand_scatter(Emitter& e) {
 
 namespace {
 
-// A number that changes no result of the reduction over axis 1 of the values, unless it reduces nothing else.
+// A number that does not change a reduction over axis 1, if the reduction has at least one of the values.
 ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
   const TensorType type = e.type(values);
   if (reduction == ScatterReduction::kProd) return e.number(1.0, type.dtype);
@@ -658,8 +658,8 @@ struct Written {
   std::vector<Write> writes;
 };
 
-// The writes to one axis that end in this node. A write whose result only another write reads is expanded
-// alone: its expansion has no reader.
+// The chain of writes to one axis that ends in this node. If only another write reads the result of this
+// node, the chain has this node alone, since nothing will read its expansion.
 Written written_by(const Emitter& e, const AxisRange& last) {
   const Graph& graph = e.source();
   const ValueId result = graph.result(e.node());
@@ -680,7 +680,7 @@ Written written_by(const Emitter& e, const AxisRange& last) {
   return out;
 }
 
-// Adds what lies in [start, end) of these parts, which follow each other. Neighbours of one value become one.
+// Appends the elements [start, end) of the concatenated `parts`. Adjacent parts of one value become one part.
 void add_range(std::vector<Part>& out, const std::vector<Part>& parts, std::int64_t start, std::int64_t end) {
   std::int64_t at = 0;
   for (const Part& part : parts) {

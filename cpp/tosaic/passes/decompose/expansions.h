@@ -120,8 +120,8 @@ struct IndexedRows {
 [[nodiscard]] ValueId expand_slice_scatter(Emitter& e);
 [[nodiscard]] ValueId expand_index_put(Emitter& e);
 // True if an index_put overwrites rows of a matrix at one list of i32 indices, which is what TOSA's SCATTER
-// does. Constant indices must be in range and distinct. Indices known only at run time are assumed to be,
-// unless all rows that are written are equal: torch then defines what repeated indices write.
+// does. Constant indices must be in range and distinct. Other indices are assumed to be in range and
+// distinct, unless all rows that are written are equal: torch then defines what repeated indices write.
 [[nodiscard]] bool is_row_write(const Graph& graph, const Node& node);
 
 // expand_einsum.cpp

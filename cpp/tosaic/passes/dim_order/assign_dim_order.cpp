@@ -103,7 +103,7 @@ class PlanWriter {
     return out_.result(out_.node(clone));
   }
 
-  // The value in another order, made as a permute and reshape of its data in the corresponding order.
+  // Makes `value`, a view, in another order: permutes and reshapes its data, taken in a matching order.
   ValueId viewed(ValueId value, const DimOrder& order, const OriginRef& origin) {
     const layout::View& view = views_[value.index()];
     const DimOrder of_data = view.of_data(order);
@@ -124,8 +124,7 @@ class PlanWriter {
     return made;
   }
 
-  // The axes of the data in the order in which the view has them, followed by the axes of the data that the
-  // view lacks.
+  // The axes of the data in the order in which the view has them, followed by the axes that the view lacks.
   static Dims shown_axes(const layout::View& view) {
     Dims out;
     for (const std::int64_t axis : view.axes)

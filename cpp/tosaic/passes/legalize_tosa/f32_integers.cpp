@@ -229,9 +229,9 @@ class Decision {
     return large || !is_within_f32(node);
   }
 
-  // True if the result before it wraps is within the 24 bits that f32 represents exactly, or within 23 bits
-  // if it does wrap, since wrap_integers adds a number to the result. In a region, this is already proven for
-  // results of i32 and i64.
+  // True if f32 represents the result exactly before it wraps: it has at most 24 bits, or at most 23 bits if
+  // it may wrap, since wrap_integers adds a number to it. In a region, this is already proven for i32 and
+  // i64.
   [[nodiscard]] bool is_within_f32(const Node& node) const {
     const ValueRange& computed = ranges_.computed(node);
     const DType dtype = graph_.type(graph_.result(node)).dtype;

@@ -1,8 +1,8 @@
 // f32_integers: decides which integers a target without profile INT represents in f32, and which in i32.
 //
-// Such a target has no integer arithmetic except what is composed of i32 operators
-// (legalize_wide_integers.cpp), which is expensive. f32 is exact up to 24 bits. So a value is i32 ("wide")
-// only if its range exceeds 24 bits and one of its readers needs it exactly. Graph outputs are read exactly.
+// On such a target, arithmetic on i32 is composed of a few i32 operators (legalize_wide_integers.cpp), which
+// is expensive. f32 is exact up to 24 bits. So a value is i32 ("wide") only if its range exceeds 24 bits and
+// one of its readers needs it exactly. Graph outputs are read exactly.
 #pragma once
 
 #include <vector>

@@ -134,7 +134,7 @@ bool broadcasts(const std::vector<Group>& groups, std::size_t i) {
                      [&](const Group& group) { return (group.broadcast >> i & 1) != 0; });
 }
 
-// Joins neighbours with the same operands. The last `apart` groups stay as they are.
+// Joins neighbouring groups along which the same operands broadcast. The last `apart` groups are not joined.
 std::vector<Group> joined(const std::vector<Group>& groups, std::size_t apart) {
   std::vector<Group> out;
   const std::size_t count = groups.size() - apart;
@@ -239,7 +239,7 @@ class AxisJoiner {
       made_[node_->first_result + r] = out_.result(out_.node(made), r);
   }
 
-  // The result of a rule has the elements of the node's result in any shape.
+  // Records the result of the node: `made`, which has the elements of the result in some shape.
   void settle(ValueId made) {
     const Value& old = source_.value(source_.result(*node_));
     if (old.type.rank() <= kMostAxes) made = reshape(made, old.type.shape);
@@ -285,7 +285,7 @@ class AxisJoiner {
                     base + "." + std::string(info(op).name.substr(5)));
   }
 
-  // Without profile INT, the operators that move elements take no i32. Both halves of it move as f32.
+  // Without profile INT, data movement takes no i32: the two halves of an i32 value are moved as f32.
   ValueId moved(Op op, const Attrs& attrs, ValueId x) {
     if (out_.type(x).dtype != DType::kI32 || target_.has(target::Profile::kInt)) return emit(op, attrs, {x});
     const ValueId low = shifted(Op::kTosaLogicalRightShift, shifted(Op::kTosaLogicalLeftShift, x));
@@ -312,9 +312,9 @@ class AxisJoiner {
     return operand(0, joined_shape(result_shape()));
   }
 
-  // A reduction is followed by a reshape that drops its axis. Both are of one node of the canonical graph.
-  // The reduction has the same elements in the same order, and later passes may merge the reshape with
-  // another.
+  // A node of the canonical graph may become a reduction and a reshape that drops the reduced axis. Then the
+  // result of the reduction gets the canonical order of the reshape, since later passes may merge the reshape
+  // with another one.
   void name_axes_of_operand() {
     const ValueId before = value(source_.operands(*node_)[0]);
     const Node* producer = out_.producer(before);
@@ -392,8 +392,8 @@ class AxisJoiner {
         x);
   }
 
-  // Emits the operator over the joined axes. If there are more than 6, the outermost ones come first: while
-  // they are treated, all others are one axis that stays whole.
+  // Emits the operator over the joined axes. If there are more than 6, each step computes along the outermost
+  // axes, and treats all others as one axis that stays whole. The next steps compute along the others.
   template <class Axis, class Emit>
   ValueId in_steps(std::vector<Axis> axes, Emit emit_step, ValueId x = {}) {
     if (!x.valid()) x = value(source_.operands(*node_)[0]);
@@ -441,8 +441,8 @@ class AxisJoiner {
 
   [[nodiscard]] bool is_table(std::size_t i) const { return info(node_->op).is_table(i); }
 
-  // The operand without whose broadcasts the fewest groups are left; of several, the one with the fewest
-  // elements.
+  // The operand to repeat by TILE: its repetition leaves the fewest groups. Of several such operands, the one
+  // with the fewest elements.
   [[nodiscard]] std::size_t best_to_repeat(const std::vector<Group>& groups, std::size_t apart) const {
     std::size_t best = 0;
     std::pair<std::size_t, std::int64_t> least{kMaxRank + 1, 0};
@@ -498,7 +498,7 @@ class AxisJoiner {
   Graph out_;
   const Node* node_ = nullptr;
   std::size_t first_own_ = 0;  // values of out_ from here on were added for the node
-  std::vector<ValueId> made_;  // by old value: the new value, in any shape of its elements
+  std::vector<ValueId> made_;  // by old value: the new value, in some shape with the same elements
   std::map<std::pair<ValueId, std::vector<std::int64_t>>, ValueId> reshaped_;
 };
 

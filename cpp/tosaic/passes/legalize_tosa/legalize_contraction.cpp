@@ -173,8 +173,8 @@ ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
   return l.reshape(x, {num_elements(batch), shape[shape.size() - 2], shape.back()});
 }
 
-// The operand of a product of matrices. Bytes become i8 less their zero point; without profile INT they
-// become f32.
+// Casts operand i of a matmul of bytes to i8, after its zero point is added, or without profile INT to f32.
+// Operands of other matmuls are unchanged.
 ValueId factor(Legalizer& l, std::size_t i, ValueId x) {
   if (!is_integer(l.result_type().dtype)) return x;
   if (!l.has_integers()) return l.cast(x, DType::kF32);
@@ -183,10 +183,10 @@ ValueId factor(Legalizer& l, std::size_t i, ValueId x) {
   return l.cast(x, DType::kI8);
 }
 
-// The product of matrices in rank 3. Products of bytes are summed in i32. Without profile INT, f32 sums of so
-// many of them are exact, and ADD sums these in i32.
+// The matmul in rank 3. Integer products are summed in i32. Without profile INT, MATMULs in f32 sum
+// kMostExact products each, which is exact, and ADDs in i32 add up these sums.
 ValueId matrix_product(Legalizer& l, ValueId a, ValueId b) {
-  constexpr std::int64_t kMostExact = 256;  // products of 16 bits that sums of 24 bits can hold
+  constexpr std::int64_t kMostExact = 256;  // a sum of so many products of 16 bits has at most 24 bits
   if (!is_integer(l.result_type().dtype)) return l.binary(Op::kTosaMatmul, a, b);
   if (l.has_integers())
     return l.emit(Op::kTosaMatmul,

@@ -7,8 +7,8 @@
 //   sqrt = reciprocal(rsqrt)                div = a * reciprocal(b)      trunc, sign = selects
 //   round = floor, plus 1 by the tie rule   pow with a small integer exponent = a chain of products
 //
-// If a divisor may be denormal, or so large that its reciprocal may be, dividend and divisor are scaled
-// first. A cast from float to integer truncates first, since TOSA's CAST rounds.
+// If a divisor may be denormal, or so large that its reciprocal may be denormal, dividend and divisor are
+// scaled first. A cast from float to integer truncates first, since TOSA's CAST rounds.
 
 #include <cmath>
 #include <limits>
@@ -123,7 +123,7 @@ bool is_whole(double value) { return value == std::floor(value); }
 // a^b for all floats. TOSA defines POW only for finite a > 0 and finite b, so the magnitude is
 //   POW(|a|, b)          where |a| is finite and not 0, and b is finite
 //   1                    elsewhere, where |a| = 1 or b = 0
-//   exp(b * log |a|)     elsewhere; with the 0, inf and NaN of a^b
+//   exp(b * log |a|)     in all other cases; it has the 0, inf and NaN of a^b
 // For a < 0 the result is negated where b is an odd integer, and is NaN (the log of a) where b is not an
 // integer and a is finite. `base` and `exponent` are the values of the operands, if these are constants.
 ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
@@ -230,7 +230,7 @@ ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding
 }
 
 // True if operands 0 and 1 are integers, and the quotient is proven to be 0 whether it is rounded toward zero
-// or down: argmax(x, 0) % x.shape[0].
+// or down, as in argmax(x, 0) % x.shape[0].
 bool is_own_rest(Legalizer& l) {
   if (!is_integer(l.result_type().dtype)) return false;
   const ValueRange &a = l.integer_range_of(0), &b = l.integer_range_of(1);
@@ -412,7 +412,7 @@ ValueId rest(Legalizer& l, ValueId a, ValueId b) {
   return rest_of_division(l, a, b, rounding);
 }
 
-// A bool as a number. Comparisons compare bool operands as numbers, except eq and ne, which need not.
+// Casts a bool to a number; other values are unchanged. Needed for all comparisons but eq and ne.
 ValueId as_number(Legalizer& l, ValueId x) {
   return l.type(x).dtype == DType::kBool ? l.cast(x, l.physical_dtype(DType::kI32)) : x;
 }

@@ -26,7 +26,7 @@ namespace {
 
 [[noreturn]] void refuse_foreign(const Legalizer& l, const OpaqueAttrs& attrs) {
   const std::string name = "operator '" + attrs.target + "' ";
-  // The importer marks such calls by an entry "training" or "random" of the arguments.
+  // The importer marks a call in training mode, or a random call, by an entry of the arguments.
   const std::vector<std::string> keys = json_keys(attrs.arguments).value_or(std::vector<std::string>());
   if (std::ranges::find(keys, "training") != keys.end())
     l.refuse(name + "is in training mode, which TOSA does not have",
@@ -36,7 +36,7 @@ namespace {
              "Call .eval() on the module before torch.export.export, or make the numbers an input");
   if (attrs.target.starts_with("higher_order."))
     l.refuse(name + "is foreign to tosaic", "Replace it in the module by calls of operators");
-  // Only a description sets these, so this operator has a description, without a name.
+  // Only a description sets layout or integers, so this operator is described, but without domain and name.
   if (attrs.layout != ForeignLayout::kRowMajor || attrs.integers)
     l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
              "tosaic.ports.ForeignOp('" + attrs.target +

@@ -70,7 +70,7 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
   x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
   Shape split = l.type(x).shape, merged = split;
   merged[axis] = count;
-  if (split.size() >= kMostAxes) {  // the split adds an axis: merge those in front, and those after it
+  if (split.size() >= kMostAxes) {  // the split adds an axis: merge all axes in front, and all after it
     std::int64_t lead = 1, rest = 1;
     for (std::size_t k = 0; k < split.size(); ++k)
       if (k != axis) (k < axis ? lead : rest) *= split[k];

@@ -1,12 +1,12 @@
 // Legalizes pools and resizes, in channels-last order.
 //
-// If the layout plan has another order for a pool, the windows of the pool are side by side
-// (layout/windows.h). Each spatial axis is then split into (windows, taps) and reduced over the taps by
-// REDUCE_SUM or REDUCE_MAX. Means of integers are rounded as in AVG_POOL2D.
+// The layout plan has another order only for a pool whose windows are side by side (layout/windows.h). Each
+// spatial axis is then split into (windows, taps) and reduced over the taps by REDUCE_SUM or REDUCE_MAX.
+// Means of integers are rounded as in AVG_POOL2D.
 //
 // AVG_POOL2D divides by the number of elements that are not padding. If padding counts as well
-// (count_include_pad), a PAD with 0 turns the padding into elements. The trailing padding is what the last
-// window needs, as for convolutions. `decompose` has expanded max pools with dilation, and resizes that
+// (count_include_pad), a PAD with 0 turns the padding into elements. The trailing padding is as large as the
+// last window needs, as for convolutions. `decompose` has expanded max pools with dilation, and resizes that
 // RESIZE cannot express. Padding of the kernel's extent or more is refused.
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Physical avg_pool(Legalizer& l) {
   }
   PoolInput input = fit_windows(l, x, front);
   double factor = 1.0;
-  if (attrs.divisor_override) {  // PAD makes every window full: the mean over the kernel, times one factor
+  if (attrs.divisor_override) {  // PAD fills every window; its mean is multiplied by kernel size / divisor
     const Dims bottom{input.pad[1], input.pad[3]};
     input = {pad_spatially(l, input.value, {0, 0}, bottom), {0, 0, 0, 0}};
     factor =

@@ -7,7 +7,7 @@
 // i64 becomes i32: the range analysis (narrow_integers.cpp) proves that every value fits, and a run checks
 // i64 inputs against their ranges. The error has all problems of the graph.
 //
-// The rules work with values of any rank. At the end, join_axes makes values of more than 6 axes shorter.
+// The rules work with values of any rank. At the end, join_axes rewrites values of more than 6 axes.
 
 #include <algorithm>
 #include <limits>
@@ -223,7 +223,7 @@ void Legalizer::add_inputs() {
     const bool narrowed =
         value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
                                             range.high < std::numeric_limits<std::int32_t>::max());
-    // A value with qparams has its own dtype in the file, unless it is unsigned.
+    // An input with qparams retains its dtype at the boundary, unless the dtype is unsigned.
     const bool may_convert = !boundary.qparams || is_unsigned(value.type.dtype);
     if (may_convert && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
@@ -339,7 +339,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // A value that other nodes share is not renamed: a forwarded operand, or a reordering made before.
+  // A forwarded operand, or a reordering made before, is not renamed, since other nodes share it.
   const Node* producer = out_.producer(id);
   const std::string& name = source_.value(value).name;
   const bool is_inside =
@@ -451,7 +451,7 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
 
 namespace {
 
-// Data movement takes only floats and bool on a target without profile INT.
+// True for data movement and views: on a target without profile INT they take only floats and bool.
 bool moves_elements(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
 
 }  // namespace
@@ -550,14 +550,14 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
   return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
 }
 
-// Concatenates the parts. If there are more than the level of the target allows in a list of tensors, CONCATs
-// form a tree.
+// Concatenates the parts. If there are more parts than the target's level allows in a list of tensors,
+// CONCATs form a tree.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
   const auto most = static_cast<std::size_t>(target::limits(target_.level).max_tensor_list_size);
   if (parts.size() == 1) return parts.front();
   const AxisAttrs attrs{static_cast<std::int64_t>(axis)};
   const DType dtype = type(parts.front()).dtype;
-  if (dtype == DType::kI16 && !has_wide_integers()) {  // CONCAT takes i16 where the target has int16
+  if (dtype == DType::kI16 && !has_wide_integers()) {  // CONCAT takes i16 only with extension int16
     std::vector<ValueId> wide;
     for (const ValueId part : parts) wide.push_back(cast(part, DType::kI32));
     return cast(concat(wide, axis), dtype);

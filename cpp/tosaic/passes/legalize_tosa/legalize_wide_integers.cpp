@@ -4,7 +4,7 @@
 //   x >> n   = (x >>> n) + (x >>> 31) * (-2 << (31 - n))        fills in the bits of the sign
 //   x & m    = sum over the bits that both have; for a constant m, sum over its runs of ones
 //   x | y    = x + (y - (x & y))     x ^ y = (x - (x & y)) + (y - (x & y))     ~x = -1 - x
-//   a < b    : the upper 16 bits, signed, in f32; where these are equal, the lower 16
+//   a < b    : compares the upper 16 bits, signed, in f32; where these are equal, the lower 16
 //   c ? a : b = c * a + (1 - c) * b
 //   max over an axis: of the upper 16 bits, then of the lower 16 where the upper are the largest
 //   sum over axes: digit by digit, with carries; a digit has so few bits that f32 represents its sum exactly
@@ -180,8 +180,8 @@ ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
 }
 
 // The result of a div (truncated or floored), fmod or remainder. INTDIV truncates, so the floored quotient is
-// one less where remainder and divisor differ in sign. Their product in f32 has the right sign, and is 0 only
-// if the remainder is.
+// one less where remainder and divisor differ in sign. The sign of their product in f32 tells where: the
+// product is 0 only if the remainder is.
 ValueId divide(Legalizer& l, Op op, ValueId a, ValueId b, DivRounding rounding) {
   const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
   if (op == Op::kDiv && rounding == DivRounding::kTrunc) return quotient;

@@ -75,8 +75,8 @@ class Legalizer {
   [[nodiscard]] bool has_wide_integers() const {
     return has_integers() && target_.has(target::Extension::kInt16);
   }
-  // The integer x, which may be represented in f32, as an integer of `dtype`. Indices and graph outputs need
-  // it.
+  // Casts the integer x, which may be represented in f32, to the integer dtype `dtype`. Indices and graph
+  // outputs need an integer dtype.
   [[nodiscard]] ValueId as_integer(ValueId x, DType dtype);
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] const Node& node() const { return *node_; }
@@ -98,7 +98,7 @@ class Legalizer {
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // The range of the elements of operand i, from the range analysis.
   [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
-  // The same for operands that are integers, whatever the inputs of the graph are.
+  // The range of operand i, which is an integer, for all integers that the graph's inputs may have.
   [[nodiscard]] const ValueRange& integer_range_of(std::size_t i);
   // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
@@ -119,8 +119,8 @@ class Legalizer {
   ValueId pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value);
   ValueId concat(const std::vector<ValueId>& parts, std::size_t axis);
   ValueId tile(ValueId x, const Dims& multiples);
-  // Casts x. Where the target has no such CAST, another operator replaces it: SELECT from bool to float, a
-  // comparison to bool, and without profile INT f32 between two integer dtypes.
+  // Casts x. If the target has no such CAST, another operator replaces it: SELECT from bool to float, a
+  // comparison to bool, and without profile INT two casts by way of f32 between integer dtypes.
   ValueId cast(ValueId x, DType dtype);
   ValueId to_bool(ValueId x);  // x != 0
   ValueId logical_not(ValueId x) { return unary(Op::kTosaLogicalNot, x); }
@@ -214,8 +214,8 @@ using layout::physical_dims;
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
 [[nodiscard]] Physical legalize_rescale(Legalizer& l);   // legalize_tosa.cpp
-// Refuses the node: `decompose` expands composites, and `fold-constants` evaluates what creates a tensor
-// (arange, full).
+// Refuses the node: `decompose` expands composites, and `fold-constants` evaluates operators that create a
+// tensor (arange, full).
 [[noreturn]] Physical not_expanded(Legalizer& l);
 // An operator of TOSA, which the graph has at stage integer already.
 [[nodiscard]] Physical legalize_tosa_op(Legalizer& l);

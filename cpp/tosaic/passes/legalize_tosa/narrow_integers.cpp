@@ -58,7 +58,7 @@ std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nod
 
 struct Overflow {
   std::vector<const Node*> of_i32;  // an i64 or i32 result may not fit i32
-  std::vector<const Node*> of_f32;  // target without INT: the integer has more than 24 bits, and no i32 rule
+  std::vector<const Node*> of_f32;  // target without INT: more than 24 bits, and no rule that computes in i32
 
   [[nodiscard]] bool empty() const { return of_i32.empty() && of_f32.empty(); }
   [[nodiscard]] std::vector<const Node*> all() const {

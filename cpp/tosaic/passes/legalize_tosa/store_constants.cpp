@@ -1,5 +1,5 @@
-// store-constants: stores each constant once, and constants that were folded from narrower ones as the
-// narrower ones.
+// store-constants: stores each constant once. Of a constant that was folded from a narrower one, only the
+// narrower one is stored, and the program computes the constant from it.
 //
 //   const %w: f32[64,1,1,8]      ->   const %w: i8[64,8]   const %scales: f32[64,1]
 //                                     %a = tosa.cast(%w)  %b = tosa.mul(%a, %scales)  %c = tosa.reshape(%b)
@@ -7,15 +7,15 @@
 //   const %table: f32[1,64,8]    ->   const %table: f32[1,64,8]
 //   const %head: f32[64,1,1,8]        %head = tosa.reshape(%table)           with the same elements
 //
-// A constant whose rows only GATHER reads stays narrow until then: the gathered rows are cast and scaled, if
-// the target has a GATHER of the narrow dtype.
+// If only GATHER reads a constant, and the target has a GATHER of the narrow dtype, the rows are gathered
+// from the narrow constant, then cast and scaled.
 //
-// Weights of i8 that fit i4, with inputs of i8, become i4 if the target has it.
+// Weights of i8 that fit i4, with inputs of i8, become i4 if the target has extension int4.
 //
-// Weights and biases of convolutions, and tables, stay constants: of equal elements, others are the RESHAPE.
+// A weight or bias of a convolution, or a table, stays a constant. Equal constants become its RESHAPE.
 //
-// A constant is left as it is if the target lacks the dtype or one of the operators, if that saves less than
-// a kilobyte, or if it is an output of the graph.
+// A constant is not narrowed if the target lacks the narrow dtype or one of the operators, if that saves less
+// than a kilobyte, or if the constant is an output of the graph.
 
 #include <algorithm>
 #include <array>
@@ -42,8 +42,8 @@ namespace {
 using exec::NarrowForm;
 using exec::NarrowStep;
 
-constexpr std::size_t kLeastSaved = 1024;  // by storing a constant narrower
-constexpr std::size_t kLeastShared = 256;  // of a constant that becomes a RESHAPE of another
+constexpr std::size_t kLeastSaved = 1024;  // bytes saved by storing the narrower constant
+constexpr std::size_t kLeastShared = 256;  // bytes of a constant that becomes a RESHAPE of another
 
 bool has(const target::TargetSpec& target, Op op, const std::vector<DType>& dtypes) {
   const std::vector<target::TypeMode> modes = target::type_modes(op, dtypes.size() - 1);
@@ -59,8 +59,8 @@ Op tosa_op(Op step) {
   return found == nullptr ? Op::kTosaCast : *found;
 }
 
-// What the target lacks to compute a constant from the narrow one: the text of a profile or an extension.
-// Empty if it lacks nothing.
+// What the target lacks to compute a constant from its narrow form: the text of a profile, an extension or a
+// dtype. Empty if it lacks nothing.
 std::string lacking(const target::TargetSpec& target, const NarrowForm& form) {
   DType dtype = form.narrow->dtype;
   const target::Need* constants = target::constant_need(dtype);
@@ -114,7 +114,7 @@ class Narrowing {
 
   [[nodiscard]] Graph& out(const Node& at) { return rewriter_.begin_output(at); }
 
-  // A constant that the graph owns, with the elements of `constant`.
+  // A constant with the elements of `constant`, in memory that the graph owns.
   [[nodiscard]] ValueId stored(const Node& at, const ConstantRef& constant, const Shape& shape) {
     const Storage& storage = constant->storage;
     Storage& own = owned_[storage.identity()];
@@ -139,7 +139,7 @@ class Narrowing {
     return add(at, tosa_op(step.op), default_attrs(tosa_op(step.op)), {x, number}, step.origin, name);
   }
 
-  // Emits what the constant is computed from, in front of `at`, its first reader.
+  // Emits the narrow constant and the operators that compute `value` from it. `at` is its first reader.
   void narrow(const Node& at, ValueId value) {
     State& state = states_[value.index()];
     if (state != State::kUnknown) return;
@@ -178,7 +178,7 @@ class Narrowing {
     const std::int64_t rows = graph_.type(graph_.result(node)).shape[1];
     const ValueId index = rewriter_.map(graph_.operands(node)[1]);
     const std::string& name = graph_.value(graph_.result(node)).name;
-    // One axis for the rows, then the parts of a row.
+    // The shape of `count` rows: one axis for the rows, then the axes of one row of the constant.
     const auto row_shape = [&](const Constant& constant, std::int64_t count) {
       Shape out{count};
       for (std::size_t i = 1; i < constant.shape.size(); ++i) out.push_back(constant.shape[i]);
@@ -236,7 +236,7 @@ bool stays_constant(const Graph& graph, ValueId value) {
   });
 }
 
-// Makes constants with the same elements in several shapes one constant, and RESHAPE.
+// Replaces constants with the same elements in several shapes by one constant and RESHAPEs of it.
 std::optional<Graph> with_shared_elements(const Graph& graph, const target::TargetSpec& target) {
   std::unordered_map<std::uint64_t, std::vector<ValueId>> alike;
   std::vector<ValueId> first(graph.values().size());
@@ -276,7 +276,7 @@ std::optional<Graph> with_shared_elements(const Graph& graph, const target::Targ
   return std::move(rewriter).finish();
 }
 
-// True if the value is the weight of a convolution of i8 that TOSA also has with weights of i4.
+// True if the value is the weight of an i8 convolution for which TOSA also allows weights of i4.
 bool takes_i4(const Graph& graph, const Node& node, ValueId value) {
   const std::span<const ValueId> operands = graph.operands(node);
   const auto* attrs = get_if<TosaConvAttrs>(node.attrs.get());
@@ -287,7 +287,7 @@ bool takes_i4(const Graph& graph, const Node& node, ValueId value) {
          graph.type(operands[0]).dtype == DType::kI8;
 }
 
-// Makes weights of i8 whose integers are at most 7 weights of i4.
+// Turns weights of i8 whose integers are from -7 to 7 into weights of i4.
 std::optional<Graph> with_weights_of_i4(const Graph& graph, const target::TargetSpec& target) {
   constexpr std::int64_t kMost = 7;
   if (!target.has(target::Extension::kInt4)) return std::nullopt;
@@ -317,16 +317,16 @@ std::optional<Graph> with_weights_of_i4(const Graph& graph, const target::Target
   return std::move(rewriter).finish();
 }
 
-// The last graph that is there.
+// Replaces `now` by `next`, unless `next` is empty.
 void take(std::optional<Graph>& now, std::optional<Graph> next) {
   if (next) now = std::move(next);
 }
 
 }  // namespace
 
-// Notes on narrow constants of the source of which the graph has only floats that were computed from them, by
-// operators that no NarrowForm describes. Their memory is in no constant of the graph, and no other narrow
-// constant has as many elements.
+// Adds notes on constants of one-byte dtypes of the source that `graph` does not store, because it has floats
+// that were computed from them by operators that no NarrowForm describes. A constant counts as stored if its
+// memory, or another one-byte constant with as many elements, is in the graph.
 void add_lost_forms(const Graph& graph, const Graph& source, std::vector<ConstantNote>& notes) {
   std::set<const void*> kept;
   std::set<std::int64_t> narrow_sizes;

@@ -1,8 +1,8 @@
-// Two steps go through an order of the axes in between. The first step has one axis fewer for each pair of
-// axes that are neighbours both in the source and in between, and the second step for each pair that are
-// neighbours both in between and in the result. So for n axes the order in between has n - most pairs of the
-// source and n - most pairs of the result. A set of pairs fits into one order if each axis has at most one
-// neighbour in front and one after it, and if the pairs form no circle.
+// Two steps transpose by way of an order of the axes in between. The first step has one axis fewer for each
+// pair of axes that are neighbours both in the source and in between; the second step has one fewer for each
+// pair that are neighbours both in between and in the result. So for n axes the order in between needs n -
+// most pairs of the source and n - most pairs of the result. A set of pairs fits into one order if each axis
+// has at most one neighbour in front and one after it, and if the pairs form no cycle.
 
 #include "tosaic/passes/legalize_tosa/transpose_steps.h"
 
@@ -82,7 +82,7 @@ std::optional<Dims> order_in_between(const Dims& perm, std::size_t count) {
 
 TransposeStep with_fewest_axes(const Shape& shape, const Dims& perm) {
   const auto extent = [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)]; };
-  // The axes in the order of the result, each a run of axes that are neighbours in the operand, too.
+  // Joins axes of the result that are neighbours in the operand, too: the first axis and extent of each run.
   std::vector<std::int64_t> first, product;
   std::int64_t last = -1;
   for (const std::int64_t axis : perm) {

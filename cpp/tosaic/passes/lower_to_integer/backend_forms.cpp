@@ -40,7 +40,7 @@ bool has_qparams(const ScaledInteger& x, const QParams& qparams) {
   return x.scale() == qparams.scales.front() && x.zero_point == qparams.zero_points.front();
 }
 
-// x in the range of the qparams. Operators after it rely on that range.
+// x clamped to the range of the qparams, on which later operators rely.
 double in_range(double x, const QParams& qparams) {
   return std::clamp(x, static_cast<double>(qparams.qmin), static_cast<double>(qparams.qmax));
 }
@@ -85,8 +85,8 @@ std::optional<RuleResult> sum_form(const RuleContext& ctx) {
                        {x.range.low + y.range.low, x.range.high + y.range.high}};
 }
 
-// The product of the integers with 1 or -1. If it only changes the scale, no integer changes, whatever the
-// backend.
+// mul or div by one constant, as the product of the integers with 1 or -1. If the integers stay the same and
+// only the scale changes, every backend has this form.
 std::optional<RuleResult> factor_form(const RuleContext& ctx) {
   const std::optional<ConstantFactor> found = constant_factor(ctx.node.graph(), ctx.node.node());
   const QParams* const to = ctx.node.result_qparams();

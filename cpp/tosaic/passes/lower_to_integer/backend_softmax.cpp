@@ -102,7 +102,7 @@ std::optional<ScaledInteger> fixed_point_softmax(IntegerBuilder& build, const Sc
   ValueId product = m.mul(exps, reciprocal, 31);
   ValueId shift = m.sub(kSumBits + 23, headroom);
   if (terms >
-      kFewTerms) {  // by more than 31 in two steps; the first drops bits that do not decide the rounding
+      kFewTerms) {  // shifts above 31 take two steps; the first drops bits that do not decide the rounding
     product = m.right(product, m.maximum(m.add(shift, -31), 0));
     shift = m.minimum(shift, 31);
   }

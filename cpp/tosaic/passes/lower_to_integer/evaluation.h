@@ -13,7 +13,7 @@ namespace tosaic::passes {
 [[nodiscard]] ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>& operands,
                                           const std::vector<const QParams*>& qparams);
 
-// The same numbers before the result is quantized.
+// As evaluate_stored(), but the result is not quantized.
 [[nodiscard]] ConstantRef evaluate_unrounded(const NodeView& node, const std::vector<ConstantRef>& operands,
                                              const std::vector<const QParams*>& qparams);
 
@@ -30,9 +30,9 @@ namespace tosaic::passes {
 // `at`.
 [[nodiscard]] ConstantRef evaluate_from(const NodeView& node, ValueId variable, const ConstantRef& at);
 
-// Throws NoIntegerForm if a unit of the node's results, which are only returned, leaves few bits to the
-// results at the least integers of `variable`, for x that were counted. Nobody knows how many of the integers
-// of their dtype occur: cosh(x / 4) of u8 reaches 10^27, and cosh(1 / 4) would become 0.
+// For x that were counted, and results that are only returned: throws NoIntegerForm if few bits are left in
+// `unit` for the results at the integers -1, 0 and 1 of `variable`. Nobody knows which integers of the dtype
+// occur: cosh(x / 4) of u8 reaches 10^27, and in a unit for it cosh(1 / 4) would become 0.
 void require_fine_counts(const RuleContext& ctx, ValueId variable, const ScaledInteger& x, double unit);
 
 }  // namespace tosaic::passes

@@ -95,8 +95,8 @@ Outcome lower_parts(ValueMap& values, IntegerBuilder& build, std::vector<RuleRes
   return kLowered;
 }
 
-// Quantizes result r if it is a float constant: the expansion is then one of the operands, as the expansion
-// of a slice_scatter that writes everything. Refuses a result that is another float and has to be quantized.
+// Quantizes result r if it is a float constant, because the node expands to one of its operands, as a
+// slice_scatter that writes everything. Refuses another float that has to be quantized.
 RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult made) {
   const ValueId* const id = std::get_if<ValueId>(&made);
   const std::optional<QParams> to = ctx.node.signed_qparams(r);
@@ -109,8 +109,8 @@ RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult m
   return ctx.quantized_numbers(numbers, constant->shape, *to);
 }
 
-// Expansions of pools by maximum pad with minus infinity. Every window has an element of the operand, which
-// is not below it.
+// The expansion of a max pool pads with minus infinity. The result never is minus infinity, since every
+// window has an element of the operand.
 RuleResult without_padding(const RuleContext& ctx, RuleResult made) {
   const Op op = ctx.node.op();
   ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);

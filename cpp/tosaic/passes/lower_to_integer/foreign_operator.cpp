@@ -59,7 +59,7 @@ bool computes_with_integers(const Graph& source, const Node& node) {
     const TensorType& type = source.type(id);
     return !is_float(type.dtype) && (!type.qparams || signed_form(*type.qparams));
   };
-  const auto is_known_float = [&](ValueId id) {  // a number of the operator, as the scale of another operand
+  const auto is_known_float = [&](ValueId id) {  // a constant parameter, e.g. the scale of another operand
     return source.value(id).kind == ValueKind::kConstant && is_float(source.type(id).dtype);
   };
   for (const ValueId id : source.operands(node))
@@ -89,7 +89,7 @@ void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build) {
     types.push_back(std::move(type));
   }
   OpaqueAttrs attrs = Graph::attrs<OpaqueAttrs>(node);
-  // The axis of per-channel qparams is one of torch's axes, which a layout of any order may permute.
+  // The axis of per-channel qparams is an axis in torch's order, which layout kAny may permute.
   const auto has_axis = [](const QParamsRef& qparams) { return qparams && qparams->axis.has_value(); };
   if (attrs.layout == ForeignLayout::kAny &&
       (std::ranges::any_of(of_operands, has_axis) || std::ranges::any_of(of_results, has_axis)))

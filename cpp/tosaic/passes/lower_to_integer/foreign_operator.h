@@ -6,9 +6,9 @@
 //   %y: i8 {qparams} = opaque(%x: i8 {qparams})
 //                      {arguments="{.., "qparams": {"operands": [..], "results": [..]}}"}
 //
-// All float operands and results must have qparams. The arguments then hold them as JSON, so that the kernel,
-// and the reader of the tosa.custom, know which numbers the integers represent. If one has no qparams, the
-// operator stays between dequantize and quantize.
+// All float operands and results must have qparams. The arguments then contain the qparams as JSON, so that
+// the kernel, and the reader of the tosa.custom, know which numbers the integers represent. If an operand or
+// result has no qparams, the operator stays between dequantize and quantize.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/value_map.h"

@@ -141,8 +141,8 @@ std::vector<double> at_integers(const NodeView& node, ValueId variable, const Sc
   return evaluated_at(node, variable, points);
 }
 
-// Refuses a function that is NaN at minus infinity, which an integer of x represents, or infinite without a
-// result that saturates.
+// If an integer of x represents minus infinity: refuses a function that is NaN there, or that is infinite
+// there while its result is not quantized in the end.
 void require_number_at_infinity(const NodeView& node, ValueId variable, const ScaledInteger& x) {
   if (!x.minus_infinity) return;
   const double at = evaluated_at(node, variable, {-std::numeric_limits<float>::infinity()}).front();
@@ -277,8 +277,9 @@ std::vector<std::int64_t> entries_at(const NodeView& node, ValueId variable, con
   return out;
 }
 
-// A function at knots, some of which are outside of the domain. A line that ends at such a knot goes through
-// the function at the end of the domain. After `half` knots of one sign, the knots of the other sign follow.
+// The values of a function at `knots`: the first `half` have one sign, the others the other sign. A knot
+// outside of the domain has a value such that the line to it goes through the function at the end of the
+// domain.
 std::vector<std::int64_t> with_ends(const std::vector<std::int64_t>& knots, std::size_t half,
                                     ValueRange domain, const auto& function) {
   std::vector<std::int64_t> places;
@@ -299,8 +300,8 @@ std::vector<std::int64_t> with_ends(const std::vector<std::int64_t>& knots, std:
   return out;
 }
 
-// The node on lines between knots that are dense next to `center`: next to 0 an arc tangent of large numbers,
-// for example. Returns nothing if the lines are not within 2^-18 of the largest result.
+// The node by linear interpolation between knots that are dense next to `center`, e.g. next to 0 for an arc
+// tangent of large numbers. Returns nothing if the error exceeds 2^-18 of the largest result.
 std::optional<ScaledInteger> on_octaves(const RuleContext& ctx, ValueId variable, const ScaledInteger& x,
                                         const Samples& f, const Octaves& octaves, std::int64_t center) {
   constexpr std::int64_t kTests = 4;  // parts of a line, between which it is compared with the function

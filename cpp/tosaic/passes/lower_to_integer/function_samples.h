@@ -3,14 +3,14 @@
 //
 //   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
 //   few      a point for each integer of the operand, if there are at most 65537: exact. A smooth function
-//            has this form, too, if nothing is known of what its readers notice: its results are returned,
-//            for example
+//            has this form, too, if nothing is known of what its readers notice, for example because its
+//            results are returned
 //   dense    linear interpolation between points that are dense next to zero, as precise as for a smooth
 //            function: the arc tangent of numbers up to 30,000
 //   other    the value at the nearest of 65537 points, of a function that changes slowly or in steps
 //
-// A function that changes faster, or turns too often for the points, is left to floats: cos, where the points
-// are a radian apart.
+// A function that changes faster, or turns too often for the points, is left to floats, for example a cos
+// whose points are a radian apart.
 //
 // The points cover the range in which the function is not constant. Results that saturate are not relevant.
 //

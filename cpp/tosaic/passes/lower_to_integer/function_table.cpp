@@ -28,8 +28,8 @@ std::int64_t count_of(DType dtype) {
 }
 
 // All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row. This whole sequence
-// is repeated `times` times. In place of values that are not in `occurring` it has the nearest that is: what
-// a function is at an integer that never occurs decides nothing.
+// is repeated `times` times. A value outside of `occurring` is replaced by the nearest one inside, since the
+// result at an integer that never occurs does not matter.
 ConstantRef ramp(DType dtype, ValueRange occurring, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
   const std::int64_t count = count_of(dtype) * repeat * times;
@@ -71,8 +71,8 @@ ValueRange occurring(const RuleContext& ctx, const ScaledInteger& x) {
   return makes_numbers ? ValueRange{std::max(x.range.low, all.low), std::min(x.range.high, all.high)} : all;
 }
 
-// True if every number of the table is a multiple of the unit, so that none is rounded. Whole numbers often
-// are.
+// True if every number of the table is a multiple of the unit, so that none is rounded. This is often true of
+// whole numbers.
 bool is_multiple(const Constant& table, double unit) {
   const Elements elements(table);
   for (std::size_t i = 0; i < elements.size(); ++i)
@@ -80,8 +80,8 @@ bool is_multiple(const Constant& table, double unit) {
   return true;
 }
 
-// The numbers of a table, unless they are too coarse for their readers. Those that saturate in the end are
-// bounded.
+// Reads the numbers of a table. Numbers that saturate in the end are bounded first. Throws NoIntegerForm if
+// the unit of the numbers is too coarse for the readers.
 ScaledInteger numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
@@ -91,7 +91,7 @@ ScaledInteger numbers_at(const RuleContext& ctx, ValueId position, const Constan
   return made;
 }
 
-// The entries of a table of u8. TOSA has no such tables: they are smaller by 128 in a table of i8.
+// Reads a table of u8. TOSA has no such tables, so it reads the entries minus 128 from a table of i8.
 ValueId unsigned_at(IntegerBuilder& build, const ScaledInteger& x, const Constant& table) {
   const Elements elements(table);
   std::vector<double> entries;
@@ -131,8 +131,8 @@ RuleResult of_two(const RuleContext& ctx, FunctionOperands operands) {
   return as_result(ctx, gathered(ctx.build, position_of(ctx.build, a, b), *f));
 }
 
-// The numbers of constants of several elements, together: `index` has the shape to which they broadcast, and
-// says which of the rows are the numbers there.
+// The constant operands of several elements, broadcast to `shape`. A row has one number of each such operand.
+// `index` has the row for each element of `shape`.
 struct ConstantRows {
   std::vector<std::size_t> operands;
   std::vector<std::vector<double>> rows;  // numbers of `operands`, all different
@@ -187,8 +187,8 @@ std::optional<ConstantRows> constant_rows(const RuleContext& ctx) {
 
 // ---- functions of functions ----
 
-// A constant of one element; null for other constants. It has the shape {1} of tables if it has axes. A
-// number of Python has none, and so does not decide the dtype of the result.
+// The constant, if it has one element; otherwise null. A constant with axes gets the shape {1}, as tables
+// have it. A Python number stays without axes, so that it does not decide the dtype of the result.
 ConstantRef single_element(const Constant& from) {
   if (num_elements(from.shape) != 1 || !from.storage.bound()) return nullptr;
   auto one = std::make_shared<Constant>(from);
@@ -259,8 +259,8 @@ const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
 
 // ---- functions of an operand and of constants of several elements ----
 
-// The variable of i8 or i16 that decides operand i: the operand itself, or the variable of a function of one
-// variable.
+// The variable of i8 or i16 of which operand i is a function: the operand itself, or the only variable of its
+// FunctionTable.
 struct RowVariable {
   ScaledInteger x;
   ConstantRef values;  // the operand for each integer of x
@@ -276,8 +276,8 @@ std::optional<RowVariable> row_variable(const RuleContext& ctx, std::size_t i) {
   return RowVariable{table->variables.front(), table->values};
 }
 
-// The elements of `f` for the integers of x, `rows` times. In place of integers that do not occur, the
-// nearest do.
+// The elements of `f` for the integers of x, repeated `rows` times. An integer that does not occur gets the
+// element of the nearest integer that does.
 ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int64_t least,
                      std::int64_t rows) {
   const Elements elements(*f);
@@ -291,15 +291,15 @@ ConstantRef repeated(const ConstantRef& f, const ValueRange& occurring, std::int
   return make_constant("", f->dtype, {count}, out);
 }
 
-// A function of integers of 16 bits, with a sign, on lines between knots. Knots have kFinerBits more than
-// results, and are not bounded where results saturate.
+// Linear interpolation of a function of i16 between knots. The knots have kFinerBits more bits than the
+// results, and are not clamped where results saturate.
 class LinesOfRow {
  public:
   static constexpr int kFinerBits = 4;
 
-  // `f` has the function of each integer from -32768 in the unit of the results, not rounded. The function is
-  // only asked for integers from `curved.low` to `curved.high`. If one of the two knots of a line is not in
-  // this range, that knot is placed so that the line goes through the function at the end of the range.
+  // `f` has the function at each integer from -32768 on, in the unit of the results, not rounded. It is only
+  // read at integers from `curved.low` to `curved.high`. If one of the two knots of a line is outside of this
+  // range, that knot is placed so that the line goes through the function at the end of the range.
   LinesOfRow(const std::vector<double>& f, const Octaves& octaves, ValueRange curved) : octaves_(octaves) {
     for (const bool is_negative : {false, true}) {
       const std::int64_t sign = is_negative ? -1 : 1;
@@ -349,9 +349,9 @@ class LinesOfRow {
  private:
   static constexpr double kFar = 0x1p20;  // units; far beyond the units of 16 bits
 
-  // At m, the line through f at `inner` and near f at `end`, the last place that is asked for. The clamp may
-  // end between `end` and the place next to it: the line passes as far from the clamped number as from the
-  // line without the clamp.
+  // The value at m of a line through f at `inner` and near f at `end`, the last integer at which f is known.
+  // A clamp may begin between `end` and the integer next to it, so the line goes halfway between f(end) and
+  // the extension of f without the clamp.
   static double beyond(const auto& f, std::int64_t end, std::int64_t inner, std::int64_t m) {
     const std::int64_t next = inner > end ? end + 1 : end - 1;
     if (inner == end) return f(end);
@@ -393,8 +393,8 @@ class FunctionsOfRows {
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(constants_.rows.size()); }
 
-  // Gives the operator the operands of a joined table: for each of `count` rows from `first`, one after the
-  // other, all integers of the variable's dtype and the constants of the row.
+  // Sets the operands of the operator to those of a joined table: for each of `count` rows from `first` on,
+  // all integers of the variable's dtype, and the constants of the row.
   void set_rows(std::size_t first, std::size_t count) {
     const auto repeats = static_cast<std::int64_t>(count);
     operands_.set(
@@ -416,7 +416,7 @@ class FunctionsOfRows {
     return as_integers(evaluate_stored(ctx_.node, operands_.constants, operands_.qparams));
   }
 
-  // Where the table of each element begins, if each has `stride` places.
+  // The index at which the table of each element begins, if each table has `stride` entries.
   ValueId starts(std::int64_t stride) {
     std::vector<std::int64_t> out;
     for (const std::int64_t row : constants_.index) out.push_back(row * stride);
@@ -451,8 +451,8 @@ class FunctionsOfRows {
     return std::nullopt;
   }
 
-  // The numbers of one row in the unit of the results, and the integer for 0 in place of NaN, as a quantize
-  // node has.
+  // The results of one row in the unit of `to`, not rounded. NaN becomes the integer for 0, as in a quantize
+  // node.
   std::vector<double> unrounded(const QParams& to) const {
     const ConstantRef floats = evaluate_unrounded(ctx_.node, operands_.constants, operands_.qparams);
     const Elements elements(*floats);
@@ -685,7 +685,7 @@ std::optional<FunctionTable> function_table(const RuleContext& ctx) {
 
 namespace {
 
-// True if entry `at` of a table is for integers that its variables have.
+// True if entry `at` of a table is for integers that the variables may have.
 bool occurs(const std::vector<ScaledInteger>& variables, DType dtype, std::int64_t at) {
   const ValueRange all = *integer_limits(dtype);
   const std::int64_t count = all.high - all.low + 1;
@@ -694,7 +694,7 @@ bool occurs(const std::vector<ScaledInteger>& variables, DType dtype, std::int64
   return true;
 }
 
-// True if an operator reads only which numbers of a value are larger than others, also after movement.
+// True if an operator reads only the order of a value's numbers, directly or after movement.
 bool is_read_in_order(const Graph& graph, ValueId id) {
   return std::ranges::any_of(graph.users(id), [&](NodeId reader) {
     const Node& node = graph.node(reader);
@@ -704,8 +704,8 @@ bool is_read_in_order(const Graph& graph, ValueId id) {
 }
 
 // True if the unit of 24 bits rounds most numbers that occur to one integer, since one number is far larger.
-// A sort or an argmax would lose the order of such numbers: if one reads the result, this is true as soon as
-// a sixteenth of the numbers is lost.
+// A sort or an argmax would lose the order of such numbers. If such an operator reads the result, this is
+// true as soon as a sixteenth of the numbers is lost.
 bool merges_numbers(const RuleContext& ctx, const Elements& elements,
                     const std::vector<ScaledInteger>& variables, DType dtype) {
   constexpr std::ptrdiff_t kFew = 16;

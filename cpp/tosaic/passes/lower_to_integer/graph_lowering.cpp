@@ -152,7 +152,7 @@ bool GraphLowering::may_be_scaled(ValueId id) const {
          (!made_.rules.float_arithmetic || ends_quantized_[id.index()]);
 }
 
-// True for a write of constants of floats, at places that are computed.
+// True for an index_put or scatter of float constants, if other operands, such as the indices, are computed.
 bool GraphLowering::places_constants(const NodeView& view) const {
   const auto is_constant = [&](ValueId id) {
     return !id.valid() || source_.value(id).kind == ValueKind::kConstant;
@@ -164,8 +164,8 @@ bool GraphLowering::places_constants(const NodeView& view) const {
 }
 
 // True for a float that an elementwise operator computes from integers, bools and constants: a quotient of
-// integers, a product with a float constant, a square root. Without floats, also for comparisons with a float
-// constant.
+// integers, a product with a float constant, a square root. On a target without floats, also true for
+// comparisons with a float constant.
 bool GraphLowering::computes_from_counts(const NodeView& view) const {
   const OpInfo& row = info(view.op());
   if (!row.has(kElementwise) || row.is_tosa || view.op() == Op::kCast || view.node().result_count != 1)
@@ -350,8 +350,8 @@ bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
   return true;
 }
 
-// Emits the table of a deferred float whose numbers are finite, on a target without floats: its next reader
-// is not a function, and reads a clamp(1 / x) although 1 / x has no numbers.
+// On a target without floats: emits the table of a deferred float, if its numbers are finite, because the
+// next reader is not a function. For example, clamp(1 / x) has finite numbers although 1 / x has not.
 void GraphLowering::number_deferred(ValueId id) {
   const FunctionTable* const table = values_.deferred_table(id);
   if (made_.rules.float_arithmetic || table == nullptr || values_.scaled(id) != nullptr) return;

@@ -24,7 +24,7 @@ namespace tosaic::passes {
 
 class GraphLowering {
  public:
-  // `floats`, by value of the source: they stay floats if the target has floats.
+  // `floats`, by value of the source: true if it stays a float, provided that the target has floats.
   GraphLowering(const Graph& source, const IntegerRules& rules, const std::vector<bool>& floats);
   GraphLowering(const GraphLowering&) = delete;
   GraphLowering& operator=(const GraphLowering&) = delete;

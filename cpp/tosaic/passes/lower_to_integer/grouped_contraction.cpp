@@ -45,8 +45,8 @@ std::vector<Factor> factors_of(const std::vector<ScaledInteger>& parts, const Gr
   return out;
 }
 
-// What converts the sums of a group to the units of their channels. RESCALE must be defined for the sums of
-// every channel, since their range is known for all channels together.
+// The operator that converts the sums of a group to the units of their channels. A RESCALE must be defined
+// for the range of the sums, which is known only for all channels together.
 enum class By : std::uint8_t { kMul, kRescale };
 
 Units units_of(const RuleContext& ctx, const std::vector<Factor>& factors, const GroupedWeight& weight,

@@ -2,14 +2,14 @@
 //
 //   sum[c] = s_x * (s[c,0] * S[c,0] + s[c,1] * S[c,1] + ..)    S[c,g]: the sum of the products of group g
 //
-// Each S[c,g] is exact. It is then converted to a unit of channel c, in which all of sum[c] has 29 bits, and
-// the bias has this unit too. So a result of G groups is off by at most about G / 2 of these units.
+// Each S[c,g] is exact. It is then converted to a unit of channel c in which sum[c] has at most 29 bits. The
+// bias has this unit too. So a result of G groups is off by at most about G / 2 of these units.
 //
 //   linear, matmul    rows (rows, I) become (groups, rows, size). One MATMUL computes all S, one MUL by the
 //                     scales converts them, and REDUCE_SUM adds them up
 //   conv              for each group: a slice of the input, a convolution with its own filters, a RESCALE
 //
-// Integers of a weight that leave i8 without their zero points are two digits to base 128.
+// If the integers of a weight minus their zero points exceed i8, they become two digits to base 128.
 #pragma once
 
 #include <functional>

@@ -151,8 +151,8 @@ double error_of_product(const ScaledInteger& x, const ScaledInteger& y) {
   return fewer > 0 ? std::ldexp(x.scale() * y.scale(), fewer - 1) : 0;
 }
 
-// product(), or, if the bits beyond 30 matter to a result that is rounded to `to`, as integers of the program
-// have them, a product whose unit follows from `to`.
+// product(), or saturating_product_of(), whose unit follows from `to`, if the bits beyond 30 matter to a
+// result that is rounded to `to`, as they may with integers of the program.
 ScaledInteger product_for(IntegerBuilder& build, const ScaledInteger& x, const ScaledInteger& y,
                           const std::optional<QParams>& to) {
   constexpr double kMostError = 0x1p-5;  // in steps of the result
@@ -191,8 +191,8 @@ Halves halves_of(IntegerBuilder& build, const Shape& shape, const std::vector<st
 // have 29 bits, in two parts whose products with x are exact: with the 15 bits of quantized_factor(), many
 // products would be on the other side of a whole number. Returns nothing for wider x and for large numbers.
 //
-// A product that f32 rounds to a whole number counts as that number. torch's floor of the quotients of whole
-// x is exact, so for these only the rounding of the constant is allowed for.
+// A product that f32 rounds to a whole number counts as that number. If x is whole, torch's floored quotient
+// is exact, so only the rounding of the constant is tolerated.
 std::optional<ScaledInteger> whole_product(IntegerBuilder& build, const ScaledInteger& x, const Term& by,
                                            Op op) {
   const double largest = by.magnitude() * x.scale();
@@ -286,8 +286,8 @@ ScaledInteger sum_of(IntegerBuilder& build, const Integers& x, const Integers& y
   return out;
 }
 
-// The sum of an operand that hides minus infinity and of one that has other numbers than a mask, or their
-// difference. The integer of minus infinity moves below all sums of finite numbers.
+// The sum or difference of an operand that hides minus infinity and an operand that is not a mask. The
+// integer of minus infinity moves below all sums of finite numbers.
 ScaledInteger added_to_infinity(IntegerBuilder& build, Term first, Term second, bool subtracts) {
   const double finite = finite_magnitude(first) + finite_magnitude(second),
                least = finite + hidden_below(finite);
@@ -346,7 +346,7 @@ RuleResult integer_add(const RuleContext& ctx) {
   const double alpha = as_double(ctx.node.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (ctx.node.op() == Op::kSub) != (alpha < 0);
   Term terms[] = {term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha))};
-  // Of x - max(x), minus infinity is left only in rows in which every element is.
+  // x - max(x) treats minus infinity as a number: max(x) is minus infinity only if its whole row is.
   if (subtracts && alpha == 1 && terms[1].is_hiding() && is_maximum_of(ctx, 1, 0))
     for (Term& term : terms) term.scaled->minus_infinity.reset();
   ScaledInteger out = added(ctx.build, terms[0], terms[1], subtracts);
@@ -372,8 +372,8 @@ double coarsest_unit(const ScaledInteger& x, double step, double other_size) {
   return std::ranges::min(x.scales) * step * (is_count || is_other_count ? 1 : kFine);
 }
 
-// Leaves a product to floats, if the target has them, that nothing quantizes and that would lose its small
-// numbers.
+// Refuses a product that would lose its small numbers, if nothing quantizes it and the target has floats to
+// compute it.
 RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, double coarsest) {
   const bool has_choice = ctx.build.rules().float_arithmetic && !ctx.node.qparams_behind_movement() &&
                           ctx.values.noticed(ctx.node.node());
@@ -383,9 +383,9 @@ RuleResult unless_coarse(const RuleContext& ctx, const ScaledInteger& made, doub
 }
 
 // x times the numbers of a constant that differ so much that factors of 15 bits, or one unit for all
-// products, would leave too little of the least products: x * [1e6, -1e6, 1, 2] before a sigmoid. Products
-// are bounded to what their readers notice, or to the qparams that they get, and the factors have 31 bits.
-// Returns nothing where the usual product is fine enough.
+// products, would leave too few bits for the least products, as in x * [1e6, -1e6, 1, 2] in front of a
+// sigmoid. Products are clamped to what their readers notice, or to their qparams, and the factors have 31
+// bits. Returns nothing if the usual product is fine enough.
 std::optional<ScaledInteger> product_as_noticed(const RuleContext& ctx, const ScaledInteger& operand,
                                                 const Term& by) {
   constexpr double kApart = 16, kCoarse = 16, kFewest = 64, kBits = 0x1p30, kFactorBits = 0x1p11;
@@ -406,7 +406,7 @@ std::optional<ScaledInteger> product_as_noticed(const RuleContext& ctx, const Sc
   const double enough = to                ? largest_number(*to)
                         : noticed->by_row ? std::numeric_limits<double>::infinity()
                                           : magnitude(noticed->bounds).high;
-  std::vector<double> factors;  // by the step of x
+  std::vector<double> factors;  // the products with one step of x
   std::vector<std::int64_t> limits;
   double largest = 0;
   for (const double number : by.numbers) {
@@ -618,7 +618,7 @@ std::optional<Division> division_of(IntegerBuilder& build, const ScaledInteger& 
   const ValueRange near{std::max(quotient.range.low, -end), std::min(quotient.range.high, end)};
   quotient.id = build.bounded(quotient.id, quotient.range, near);
   quotient.range = near;
-  // The nearest whole number, which is the floor or the number above. Where it is not, one step corrects it.
+  // The nearest whole number is the floor or the number above it. One step corrects it to the floor.
   Division out{rescaled(build, quotient, DType::kI32, 1.0), {}, 0};
   multiple.id = m.mul(out.whole.id, d.id, 0);
   out.rest = difference(build, v, multiple);

@@ -17,9 +17,9 @@ namespace tosaic::passes {
 [[nodiscard]] ScaledInteger difference(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
 // a * b, without the bits beyond 30.
 [[nodiscard]] ScaledInteger product_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
-// v = whole * d + rest for a d of 0 or more, with a whole number and 0 <= rest < d. A v that f32 cannot tell
-// from a multiple of d counts as that multiple. Quotients beyond `largest` count as some number beyond.
-// Returns nothing if no unit of 32 bits has the bits of both operands.
+// v = whole * d + rest for a d of 0 or more, where `whole` is a whole number and 0 <= rest < d. A v that f32
+// cannot tell from a multiple of d counts as that multiple. Quotients beyond `largest` count as some number
+// beyond. Returns nothing if no unit of 32 bits has the bits of both operands.
 struct Division {
   ScaledInteger whole, rest;
   std::int64_t near;  // a rest up to this one counts as none

@@ -265,8 +265,8 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
   return sum;
 }
 
-// Sums beyond which the result saturates, whatever the bias, become the nearest such sums: the bias would be
-// lost in a unit for all of them.
+// Clamps the sums to a range outside of which the result saturates, whatever the bias is. Without the clamp,
+// the bias could be lost in the unit of large sums.
 ScaledInteger within_result(const RuleContext& ctx, ScaledInteger sums) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (!to) return sums;
@@ -434,7 +434,7 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
   }
   std::vector<ScaledInteger> parts;
   ValueId rest = y.id;
-  // The largest magnitude of the rest. A number that two digits hold easily has a small upper one.
+  // The largest magnitude of the rest. If two digits easily hold a number, its upper digit is small.
   std::int64_t largest = y.magnitude();
   double scale = y.scale();
   for (int digit = 1; digit < digits; ++digit) {

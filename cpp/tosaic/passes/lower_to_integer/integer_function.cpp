@@ -119,7 +119,7 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
       top = std::max(x.range.low, static_cast<std::int64_t>(std::max(enough, -0x1p31)));
   }
   constexpr double kLeast =
-      -60;  // exponentials below that of it have no unit of their own: it would be subnormal
+      -60;  // the unit is that of exp(-60) or a coarser one: finer units would be subnormal
   top = std::max(top, static_cast<std::int64_t>(std::max(std::ceil(kLeast / x.scale()), -0x1p30)));
   const double largest = std::exp(static_cast<double>(top) * x.scale());
   if (!std::isfinite(largest)) throw NoIntegerForm("it may be infinite");
@@ -182,8 +182,8 @@ std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledIn
   return in_whole_numbers(ctx.build, x, ctx.node.op());
 }
 
-// As require_distance(), for functions that have poles of both signs at zero if `is_odd`: the sign of x is
-// then lost.
+// Does the same as require_distance() for an inexact x. If `is_odd`, also refuses an x of both signs: f has
+// poles of both signs at zero, and the sign of x is lost near zero.
 void require_pole(const NodeView& node, const ScaledInteger& x, bool is_odd, const IntegerMath::Function& f) {
   if (x.error == 0 || x.range.low > 0 || x.range.high < 0) return;
   if (is_odd && x.range.low < 0 && x.range.high > 0)
@@ -245,9 +245,9 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
   return ScaledInteger{ctx.build.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
 }
 
-// A sine or cosine of so many turns that the samples of function_samples.h are too far apart: x in turns, of
-// which the fraction is the position in a table of one turn. Returns nothing for few turns, or few integers,
-// of which samples are more exact.
+// A sine or cosine of so many turns that the samples of function_samples.h are too far apart. x is converted
+// to turns, whose fraction is the position in a table of one turn. Returns nothing for few turns or few
+// integers, for which samples are more exact.
 std::optional<ScaledInteger> sine(const RuleContext& ctx, const ScaledInteger& x) {
   constexpr double kTurn = 6.283185307179586477, kCoarsest = 0x1p-14;
   constexpr int kLineBits = 12, kResultBits = 29, kFewTurns = 8;
@@ -282,7 +282,7 @@ std::optional<ScaledInteger> sine(const RuleContext& ctx, const ScaledInteger& x
 struct FunctionRule {
   std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x);
   bool steep_at_zero = false;  // the function changes much within few units of the operand near zero
-  bool or_samples = false;     // by_samples() has the nodes for which the rule has nothing
+  bool or_samples = false;     // by_samples() computes the node if the rule returns nothing
 };
 
 constexpr OpTable<FunctionRule> kFunctions = {
@@ -303,9 +303,9 @@ constexpr OpTable<FunctionRule> kFunctions = {
     {Op::kCos, {sine, false, true}},
 };
 
-// True if x are few integers, and those that the source program has: a quantized value, integers, or a
-// function or a view of them that no arithmetic has rounded. Then a table has the function at each of them,
-// poles included.
+// True if x has few integers, and they are integers of the source program: a quantized value, integers, or a
+// function or a view of them that no arithmetic has rounded. Then a table has the function at each of these
+// integers, poles included.
 bool has_exact_integers(const RuleContext& ctx, ValueId id, const ScaledInteger& x) {
   constexpr std::int64_t kMost = 65536;
   const Graph& graph = ctx.node.graph();

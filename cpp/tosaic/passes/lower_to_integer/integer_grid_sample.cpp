@@ -27,8 +27,8 @@ struct Axis {
   double steps = 0;
 };
 
-// Integers of the grid beyond which no sample changes: all their taps are outside of the image, or are its
-// edge.
+// The range of grid integers outside of which samples do not change: all taps are outside of the image, or
+// are its edge.
 ValueRange useful_range(const Axis& axis, const GridSampleAttrs& attrs, std::int64_t zero_point) {
   constexpr double kAll = 0x1p40;
   if (axis.steps == 0) return {zero_point, zero_point};
@@ -55,7 +55,7 @@ bool has_snorm_scale(double scale, std::int64_t zero_point) {
   return zero_point == 0 && std::abs(scale * 127 - 1) < 1e-6;
 }
 
-// True if integers outside the range of the qparams may occur: nothing in the graph rounds to them.
+// True if integers outside the range of the qparams may occur, because no node of the graph rounds to them.
 bool comes_from_outside(const Graph& graph, ValueId id) {
   for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
     if (!info(node->op).has(kMovement) && !info(node->op).has(kView)) return false;
@@ -64,9 +64,9 @@ bool comes_from_outside(const Graph& graph, ValueId id) {
   return true;
 }
 
-// The integer that lesser integers of the image are read as. An image that the graph's caller passes may have
-// integers below its range. A result of -127..127 says that the sampler has SNORM images, whatever range its
-// image states: a dequantize node without a quantize node states the range of i8.
+// The least integer that the sampler reads; lesser integers of the image are raised to it. An image that the
+// graph's caller passes may have integers below its range. A result of -127..127 says that the sampler has
+// SNORM images, whatever range its image has: a dequantize node without a quantize node has the range of i8.
 std::int64_t least_integer(const RuleContext& ctx, const ScaledInteger& image) {
   const DType dtype = ctx.build.type(image.id).dtype;
   const std::int64_t least = integer_limits(dtype)->low;

@@ -79,7 +79,7 @@ class IntegerMath {
   // -size where the mask `negative` is true, and size elsewhere. An invalid mask is false everywhere.
   ValueId with_sign(ValueId size, ValueId negative);
 
-  // f(mantissa) by linear interpolation. The distance of the knots is 2^19, which is the part h of the least
+  // f(mantissa) by linear interpolation. The distance of the knots is 2^19, which is h times the least
   // mantissa, with h = 2^-11, or 2^-10 if `even`. The error is at most h^2 / 8 times the second derivative of
   // f. It is relative 2^-24 for a reciprocal, relative 2^-23 for 1 / sqrt (with `even`), and absolute 2^-25
   // for a logarithm.

@@ -76,17 +76,16 @@ QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::s
 
 // ---- a unit for operands that an output returns together ----
 
-// The largest change of x that is lost in its own integers: a step, or for sums that had 16 bits before,
-// 1/65535 of their range.
+// The step of x: its scale, or 1/65535 of its range if that is larger, as for sums of values of 16 bits.
 double own_step(const ScaledInteger& x) {
   return std::max(x.scale(), static_cast<double>(x.range.high - x.range.low) * x.scale() / 65535);
 }
 
-// What the operands of a movement need of a unit.
+// What the unit of a movement depends on.
 struct Needs {
   double size = 0;       // the largest magnitude
-  double data_size = 0;  // that of the operands that a RESCALE brings into the unit
-  double step = std::numeric_limits<double>::infinity();  // the finest scale of these
+  double data_size = 0;  // the largest magnitude of the operands that RESCALE converts
+  double step = std::numeric_limits<double>::infinity();  // the finest scale of these operands
 
   void of_data(const ScaledInteger& x) {
     data_size = std::max(data_size, finite_magnitude(x));
@@ -95,8 +94,8 @@ struct Needs {
   }
 };
 
-// A unit for results that are only returned: one in which the integers of the finest operand stay as they are
-// or, if none is left within 32 bits and what RESCALE takes, the finest of these.
+// A unit for results that are only returned. If 32 bits and RESCALE allow it, the step of the finest operand
+// is a whole number of units, so that its integers are exact. If not, the unit is as fine as they allow.
 double unit_for_output(const Needs& needs) {
   constexpr double kMost = 2147483647;
   const double for_data = needs.data_size > 0 ? unit_for(needs.data_size) : 0;
@@ -105,7 +104,7 @@ double unit_for_output(const Needs& needs) {
   return std::max(std::ldexp(unit_for(needs.size), -2), for_data);
 }
 
-// Throws NoIntegerForm if the unit loses a bit of an operand x that an output returns with others.
+// Throws NoIntegerForm if an output returns operand x with other operands, and the unit loses a bit of x.
 void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x, double unit) {
   constexpr double kLost = 2;
   if (unit <= kLost * own_step(x) || ctx.is_known(i) || !ctx.values.is_only_returned(ctx.node.node())) return;
@@ -116,7 +115,7 @@ void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
 
-// True if the unit makes other numbers of a constant, and a reader may notice that.
+// True if rounding to the unit changes the numbers of a constant much, and a reader may notice that.
 bool loses_numbers(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
   constexpr double kFewest = 32;
   if (known.size >= kFewest * unit) return false;
@@ -128,7 +127,7 @@ bool loses_numbers(const RuleContext& ctx, std::size_t i, const Known& known, do
       ctx.numbers(i), [&](double x) { return std::isfinite(x) && std::nearbyint(x / unit) * unit != x; });
 }
 
-// Throws NoIntegerForm if the numbers of a constant that is moved with others become other numbers.
+// Throws NoIntegerForm if loses_numbers() is true of a constant operand.
 void require_number(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
   if (known.size == 0 || !loses_numbers(ctx, i, known, unit)) return;
   throw NoIntegerForm("one unit for all operands leaves nothing of '" +

@@ -203,9 +203,9 @@ bool may_hide_rows(const RuleContext& ctx) {
   return true;
 }
 
-// True if it makes a difference which elements of the result are NaN: its only reader quantizes it, or some
-// reader replaces NaN (nan_to_num, x != x), through movement and elementwise operators. Through a
-// contraction, too: the contraction is refused then.
+// True if it makes a difference which elements of the result are NaN: its only reader quantizes it, or a
+// reader replaces or tests NaN (nan_to_num, x != x), directly or after movement, elementwise operators or
+// contractions. A contraction of NaN is then refused.
 bool needs_nan(const NodeView& node) {
   const Graph& graph = node.graph();
   if (node.eventual_qparams() || is_tested_for_nan(graph, node.result())) return true;
@@ -241,7 +241,7 @@ ScaledInteger log_shares(const RuleContext& ctx, const Shares& shares) {
   return out;
 }
 
-// Refuses scores that lost their shares in one unit for them and far larger numbers.
+// Refuses scores whose shares were lost, because one unit is for them and for far larger numbers.
 void require_fine_scores(const ScaledInteger& x) {
   constexpr double kMostError = 0x1p-4;
   if (x.error > kMostError)

@@ -73,8 +73,8 @@ void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::op
   }
 }
 
-// By how much rounding to a unit moves the bounds that limit magnitudes, if by more than 1/64 of one. Bounds
-// beyond the numbers of x change none of them.
+// The error of the bounds that limit magnitudes after rounding to a unit; 0 if it is at most 1/64 of the
+// bound. Bounds beyond the numbers of x do not count.
 double error_of_bounds(const ClampAttrs& attrs, const ScaledInteger& x, double unit) {
   const auto error = [&](double bound, double most) {
     const double off = std::abs(bound - std::max(std::nearbyint(bound / unit), 1.0) * unit);
@@ -86,8 +86,8 @@ double error_of_bounds(const ClampAttrs& attrs, const ScaledInteger& x, double u
                   attrs.min ? error(-as_double(*attrs.min), -lowest) : 0);
 }
 
-// x in a unit in which the bounds are nearly whole. If 29 bits for x are too few, the numbers that saturate
-// to the same bound become one first.
+// x in a unit in which rounding hardly changes the bounds. If x has too many bits for such a unit, x is
+// clamped near the bounds first.
 ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, const ScaledInteger& x) {
   if (bounds_are_whole(attrs, x)) return widened(build, x);
   const int more = std::max(29 - bits_to(x.magnitude() + 1), 0);
@@ -106,8 +106,8 @@ ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, 
   return finest(build, out);
 }
 
-// Brings what represents minus infinity below the finite numbers of both terms. Returns
-// with_lower_infinity()'s `least`, or nothing if no term hides minus infinity.
+// Moves the integers that represent minus infinity below the finite numbers of both terms. Returns the
+// `least` that with_lower_infinity() was given, or nothing if no term hides minus infinity.
 std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& terms) {
   double finite = 0;
   for (const Term& term : terms)
@@ -122,7 +122,7 @@ std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& t
   return hides ? std::optional(least) : std::nullopt;
 }
 
-// The numbers that are not minus infinity.
+// x with a range that excludes the integers of minus infinity.
 ScaledInteger finite_part(const ScaledInteger& x) {
   ScaledInteger out = x;
   if (x.minus_infinity) out.range.low = std::min(std::max(x.range.low, *x.minus_infinity + 1), x.range.high);
@@ -157,8 +157,8 @@ RuleResult constant(const RuleContext& ctx, double number, const ScaledInteger& 
   return out;
 }
 
-// x, whose integers are bounded one unit beyond the bounds, or beyond what saturates in the end, if they have
-// so many bits that the bounds would have no finer unit: they may be integers of the program.
+// If x has so many bits that the bounds would have no finer unit, as integers of the program may: clamps x
+// one unit beyond the bounds, or beyond the numbers that saturate in the end.
 ScaledInteger near_bounds(const RuleContext& ctx, const ClampAttrs& attrs, const ScaledInteger& x) {
   constexpr std::int64_t kMany = std::int64_t{1} << 29;
   if (x.minus_infinity || x.zero_point != 0 || x.magnitude() < kMany) return x;
@@ -181,7 +181,7 @@ RuleResult clamped(const RuleContext& ctx) {
   ValueRange to;
   if (ctx.node.op() == Op::kClamp) {
     const auto& attrs = ctx.node.attrs<ClampAttrs>();
-    // Minus infinity may become another number than the others.
+    // A clamp may make another number of minus infinity than of the other numbers.
     const std::optional<double> only = x.minus_infinity ? std::nullopt : only_number(attrs, x);
     if (only) return constant(ctx, *only, x);
     if (x.minus_infinity) {

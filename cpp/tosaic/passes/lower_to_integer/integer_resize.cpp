@@ -29,7 +29,7 @@ ScaledInteger nearest_along_axes(IntegerBuilder& build, ScaledInteger x, const R
   return x;
 }
 
-// RESIZE of a narrow image (N, C, H, W). Returns nothing if RESIZE cannot say it.
+// RESIZE of a narrow image (N, C, H, W). Returns nothing if RESIZE cannot express it.
 std::optional<ScaledInteger> by_resize(const RuleContext& ctx, ScaledInteger x) {
   const auto& attrs = ctx.node.attrs<ResizeAttrs>();
   const Shape& in = ctx.node.operand_type(0).shape;
@@ -63,7 +63,7 @@ std::optional<ScaledInteger> by_resize(const RuleContext& ctx, ScaledInteger x) 
 
 RuleResult integer_resize(const RuleContext& ctx) {
   const std::int64_t most = std::int64_t{1}
-                            << (ctx.build.rules().wide_integers ? 29 : 20);  // of narrow_parts()
+                            << (ctx.build.rules().wide_integers ? 29 : 20);  // bits of narrow_parts()
   const auto& attrs = ctx.node.attrs<ResizeAttrs>();
   if (ctx.node.operand_type(0).rank() != 4 || attrs.size.size() != 2)
     return Refusal{"its rank"};  // expanded to another rank

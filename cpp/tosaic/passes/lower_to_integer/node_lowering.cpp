@@ -57,8 +57,8 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// The numbers of an elementwise operator over constants, of which the new graph has one, as in a part of an
-// expansion: 1 / sqrt(variance + eps).
+// The float result of an elementwise operator over constants, at least one of which only the new graph has,
+// as in 1 / sqrt(variance + eps) of an expansion.
 std::optional<ScaledInteger> evaluated_numbers(const RuleContext& ctx) {
   const NodeView& node = ctx.node;
   const OpInfo& row = info(node.op());
@@ -123,7 +123,7 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
 }
 
-// The unit of the integers of operand i: of a count it is 1. Nothing for constants and floats.
+// The unit of the integers of operand i; 1 for integers without qparams. Nothing for constants and floats.
 std::optional<double> unit_of(const RuleContext& ctx, std::size_t i) {
   if (!ctx.node.has(i) || ctx.node.is_constant(i)) return std::nullopt;
   if (ctx.is_scaled(i)) return std::ranges::min(ctx.scaled(i).scales);

@@ -1,6 +1,6 @@
 // octaves: knots whose distance grows with the magnitude. Each of the first 2^(bits + 1) magnitudes is a
-// knot, and each octave above has 2^bits knots. Powers, logarithms, arc tangents and poles are lines between
-// knots.
+// knot, and each octave above has 2^bits knots. Powers, logarithms, arc tangents and poles are interpolated
+// between such knots.
 //
 //   magnitude m = a * 2^shift + rest,  a in [2^bits, 2^(bits + 1)) or shift 0
 //   knot number   shift * 2^bits + a

@@ -26,7 +26,7 @@ namespace tosaic::passes {
 // True for x in i8, and in i16 if the target has int16: pools, resizes and convolutions take no other
 // integers.
 [[nodiscard]] bool is_narrow(const IntegerBuilder& build, const ScaledInteger& x);
-// x in such a dtype if it has the range of x. Otherwise x with its scales in i32, or in i48 if it is.
+// x as i8 or i16 (see is_narrow()) if that can hold the range of x. Otherwise x as i32; i48 is unchanged.
 [[nodiscard]] ScaledInteger narrowed(IntegerBuilder& build, const ScaledInteger& x);
 // x with zero point 0 and a magnitude of at most 2^bits: x itself, or a rescale to i32, to a coarser scale
 // if needed.

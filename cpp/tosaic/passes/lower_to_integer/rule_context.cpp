@@ -18,8 +18,8 @@ double largest_of(const std::vector<double>& numbers) {
   return largest;
 }
 
-// Operators whose results are numbers of their operands. Those that saturate in the end may be bounded
-// before.
+// Operators whose result consists of elements of their operands. Elements that saturate in the end may be
+// clamped in the operands.
 constexpr OpTable<bool> kChooses = {
     {Op::kWhere, true}, {Op::kCat, true}, {Op::kStack, true}, {Op::kMaximum, true}, {Op::kMinimum, true}};
 
@@ -161,8 +161,8 @@ ValueRange RuleContext::range_of_counts(ValueId id) const {
   return range && all.contains(range->low) && all.contains(range->high) ? *range : all;
 }
 
-// The integers of 32 or 64 bits of a value between which the result of the node differs: beyond them, it
-// saturates. Returns nothing if no such range leaves the result its bits.
+// The range of 32-bit or 64-bit integers of a value outside of which the result of the node saturates or does
+// not change. Returns nothing if no such range leaves the result its bits.
 std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   constexpr double kMost = 0x1p29;
   const auto limit = static_cast<std::int64_t>(kMost);
@@ -210,7 +210,7 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   };
   if ((node.op() == Op::kRemainder || node.op() == Op::kFmod) && node.operand(1) == id &&
       node.operand(0) != id && values.has_integers(node.operand(0))) {
-    // x % n is x, or x + n, for such n.
+    // For n beyond this range, x % n is x or x + n.
     const ScaledInteger x = passes::with_one_scale(build, scaled_value(node.operand(0)));
     const double size = static_cast<double>(x.magnitude()) * x.scale();
     return largest + size < kMost ? within(largest + size) : std::nullopt;
@@ -222,15 +222,15 @@ std::optional<ValueRange> RuleContext::relevant_counts(ValueId id) const {
   const ScaledInteger x = passes::with_one_scale(build, scaled_value(other));
   const double size = static_cast<double>(x.magnitude()) * x.scale();
   if (node.op() != Op::kMul) return within_sum(size);
-  // The least number of x that is not 0 times such an integer saturates. A product of more than 30 bits is
-  // computed from mantissas and exponents.
+  // An integer beyond this range, times the least nonzero number of x, saturates. A product of more than 30
+  // bits is computed from mantissas and exponents.
   const double beyond = largest / x.scale() + 1;
   const bool is_fine = size * beyond <= std::ldexp(to->scales.front(), 26);
   return within(beyond < kMost && is_fine ? beyond : 0x1p31);
 }
 
-// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts(), or
-// throw NoIntegerForm if there are none.
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to relevant_counts();
+// throws NoIntegerForm if that returns nothing.
 ScaledInteger RuleContext::counted(ValueId id) const {
   const DType from = node.graph().type(id).dtype;
   const ValueId x = values.value(id, build);

@@ -57,8 +57,8 @@ struct RuleContext {
   [[nodiscard]] double least_magnitude(std::size_t i) const {
     return values.least_magnitude(node.operand(i));
   }
-  // Throws NoIntegerForm if the readers of the node's result notice changes of half a unit: exp(x) reaches
-  // far beyond the numbers that hardswish(exp(x)) has. A table of the whole composition has no such unit.
+  // Throws NoIntegerForm if readers of the node's result notice changes of half a unit: in hardswish(exp(x)),
+  // exp(x) reaches far beyond the numbers that matter. A table of the whole composition needs no such unit.
   void require_fine_results(double unit) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;

@@ -18,8 +18,6 @@
 
 namespace tosaic::passes {
 
-// A tensor of scaled integers. Several scales belong to the positions of `axis` of `id`, as in the sums of a
-// contraction.
 // The ranges of the integers of each channel of a value: channels next to one that has a large bias, or a
 // tiny scale, do not reach the range of all channels.
 struct ChannelRanges {
@@ -27,6 +25,8 @@ struct ChannelRanges {
   std::vector<ValueRange> ranges;
 };
 
+// A tensor of scaled integers. Several scales belong to the positions of `axis` of `id`, as in the sums of a
+// contraction.
 struct ScaledInteger {
   ValueId id;  // the tensor in the new graph
   std::vector<double> scales;

@@ -64,8 +64,8 @@ bool slopes_fit(const std::vector<std::int64_t>& entries) {
 }
 
 // 513 entries, which are the function at every 128th integer. The last one is beyond the range: it continues
-// the line through the entry before it and the function's last value. So `1 - x` is exactly 0 where x is the
-// largest integer, as a factor of -1e9 after it, which makes a mask of it, needs.
+// the line through the entry before it and the function's last value. So `1 - x` is exactly 0 for the largest
+// x, which a mask (1 - x) * -1e9 needs.
 std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
   std::vector<std::int64_t> out;
   for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);
@@ -161,7 +161,7 @@ ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Co
     largest = std::max(largest, std::abs(numbers[i]));
   }
   double unit = largest == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(largest) + 1 - kBits);
-  // Whole numbers, and other multiples of a coarser power of two, have its unit: they use few of the bits.
+  // If all numbers are multiples of a coarser power of two, as whole numbers are, that is the unit.
   const auto are_multiples = [&](double of) {
     return std::ranges::all_of(numbers, [of](double number) { return std::fmod(number, of) == 0; });
   };

@@ -50,7 +50,7 @@ ScaledInteger with_lower_infinity(IntegerBuilder& build, const ScaledInteger& x,
   const double unit = std::max(x.scale(), unit_for(2 * least));
   ScaledInteger out = unit == x.scale() ? widened(build, x) : rescaled(build, x, DType::kI32, unit);
   const TensorType& type = build.type(x.id);
-  // Asked in the unit of x, in which no finite number is near minus infinity.
+  // The comparison is in the unit of x, in which no finite number is near minus infinity.
   const ValueId hidden =
       build.binary(Op::kTosaGreaterEqual, build.number(*x.minus_infinity, type.rank(), type.dtype), x.id);
   const auto number = static_cast<std::int64_t>(-2 * least / unit);

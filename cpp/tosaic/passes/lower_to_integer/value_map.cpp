@@ -40,9 +40,9 @@ bool is_only_returned(const Graph& graph, const Node& node) {
 
 constexpr OpTable<bool> kPositions = {{Op::kArgmax, true}, {Op::kArgmin, true}, {Op::kArgsort, true}};
 
-// True if the integers of a value follow from numbers that are cast: of these, the analysis of integers does
-// not know what they represent. Truth values and positions, such as the results of an argmax, do not follow
-// from numbers.
+// True if the integers of a value follow from numbers that were cast to integers, whose range the analysis of
+// integers does not know. Truth values and positions, such as the results of an argmax, do not follow from
+// numbers.
 bool counts_numbers(const Graph& graph, ValueId id) {
   std::vector<ValueId> waiting{id};
   std::set<std::uint32_t> seen;

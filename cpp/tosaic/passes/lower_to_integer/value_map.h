@@ -23,8 +23,8 @@
 namespace tosaic::passes {
 
 // A float value as a function of one variable of 8 or 16 bits, or of two variables of 8 bits. It has a value
-// for each of their integers. The float kernels compute the tables of a chain of such functions one from the
-// other. Infinities, NaN and large magnitudes in between do not matter.
+// for each of their integers. In a chain of such functions, the float kernels compute each table from the one
+// before. Infinities, NaN and large magnitudes in between do no harm.
 struct FunctionTable {
   std::vector<ScaledInteger> variables;
   ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
@@ -34,8 +34,8 @@ class ValueMap {
  public:
   ValueMap(const Graph& source, NewGraph& made)
       : source_(&source), made_(&made), forms_(source.values().size()) {}
-  // The map of the expansion of `composite`, a node of the source of `whole`. `moves`: its parts only move
-  // numbers.
+  // The map of the expansion of `composite`, a node of the source of `whole`. `moves` is true if the parts of
+  // the expansion only move numbers.
   ValueMap(const Graph& expansion, ValueMap& whole, const Node& composite, bool moves)
       : source_(&expansion),
         made_(whole.made_),

@@ -32,8 +32,8 @@ Binary in_binary(IntegerBuilder& build, const ScaledInteger& x) {
 }  // namespace
 
 ScaledInteger in_whole_numbers(IntegerBuilder& build, const ScaledInteger& x, Op op) {
-  // From 2^30 on, and in a unit of at least 1, the integers differ from whole numbers by less than they are
-  // off.
+  // If x may reach 2^30, in a unit of at least 1, x is returned: its integers are off by more than their
+  // distance from whole numbers.
   if (static_cast<double>(x.magnitude()) * x.scale() >= 0x1p30) {
     if (x.scale() < 1) throw NoIntegerForm("its operand has too many bits");
     return x;

@@ -9,7 +9,7 @@
 
 namespace tosaic::passes {
 
-// `op` is floor, ceil, trunc or round; x has one scale. The result has scale 1.
+// `op` is floor, ceil, trunc or round; x has one scale. The result has scale 1, unless x may reach 2^30.
 [[nodiscard]] ScaledInteger in_whole_numbers(IntegerBuilder& build, const ScaledInteger& x, Op op);
 
 }  // namespace tosaic::passes

@@ -4,8 +4,8 @@
 //   %m = add(%s, [0, -1e9, ..])      ->     %m = add(%s, [0, -2B - 200, ..])
 //   %p = softmax(%m)                        %p = softmax(%m)
 //
-// In floats both softmaxes are equal: exp(x) is 0 for x below -104, in either case. In integers a sum of
-// small scores and of -1e9 in one unit has no bits left for the scores.
+// In floats both softmaxes are equal, since exp(x) is 0 for x below -104. In integers, a sum that has one
+// unit for small scores and for -1e9 has no bits left for the scores.
 //
 //   add(s, mask)                         mask is constant, and no row of it is hidden as a whole
 //   add(s, where(hidden, -1e9, 0))       becomes where(hidden, -2B - 200, s)
@@ -16,21 +16,21 @@
 //   add(s, (1 - cast(i)) * -1e9)         the same with integers i: hidden = i < 1
 //   add(s, add(mask, where(hidden, -inf, 0)))     becomes where(hidden or mask < 0, -inf, s) for a mask of 0
 //                                                 and -inf
-//   add(s, dequantize(m))                the same if the scale of m is so large that one unit hides
+//   add(s, dequantize(m))                the same if the scale of m is so large that one step of m hides
 //   add(s, add(bias, mask))              is add(add(s, bias), mask)
 //   add(s, mask) * 0.5                   is bounded before the product
-//   maximum(.., -1e30)                   is removed: nothing is below. Without another mask to change, the
-//                                        number becomes the least one that any sum may be
+//   maximum(.., -1e30)                   is removed, as nothing is below -1e30. If no other mask is changed,
+//                                        the number becomes -2B - 200 instead
 //   sdpa(q, k, v, mask)                  is expanded first
 //
-// Masks of a log_softmax, an argmax or an argsort get the same forms, apart from constant masks that are
-// added: see bound-numbers.
+// Masks in front of a log_softmax, argmax or argsort get the same forms, except that added constant masks are
+// left to bound-numbers.
 //
-// A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers,
-// such as -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains
-// a fraction of s, the pass changes nothing. Between the sum and the softmax, and between the mask and the
-// sum, there may be views and permutes. B is the bound of the quantized scores, or of the product of
-// quantized matrices, possibly times constants.
+// If -1e30 hides a whole row, all its shares are equal, because s - 1e30 is -1e30 in f32. With a smaller
+// number, such as -1e9, the sum retains some bits of s, and the shares depend on how they are rounded; if the
+// sum retains a fraction of s, the pass changes nothing. Between the sum and the softmax, and between the
+// mask and the sum, there may be views and permutes. B is the bound of the quantized scores, or of the
+// product of quantized matrices, possibly times constants.
 
 #include <cmath>
 #include <limits>
@@ -54,8 +54,7 @@ constexpr OpTable<bool> kArithmetic = {
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The
-// numbers are finite.
+// True if `large` is finite in f32, and s + large in f32 is `large` for all |s| <= bound, or has no fraction.
 bool absorbs(double large, double bound) {
   const auto x = static_cast<float>(std::abs(large));
   const double spacing = static_cast<double>(x - std::nextafter(x, 0.0F));
@@ -79,7 +78,7 @@ class Masks {
   }
 
  private:
-  // The largest magnitude of scores, as far as their quantization tells.
+  // A bound of the magnitude of scores, from their quantization where it is known.
   [[nodiscard]] double magnitude(ValueId id) const {
     const Node* node = graph_.producer(id);
     if (node == nullptr) return largest_of(constant_of(graph_, id));
@@ -104,7 +103,7 @@ class Masks {
       return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
     return range_of(id);
   }
-  // For example of a maximum, or of a sum of per-channel products.
+  // A bound by the range analysis, for example for a maximum, or for a sum of per-channel products.
   [[nodiscard]] double range_of(ValueId id) const {
     return tosaic::magnitude(analyses_.ranges().of(id).bounds).high;
   }
@@ -119,7 +118,7 @@ class Masks {
     }
     return largest;
   }
-  // As magnitude(), of the elements that are not minus infinity: a constant mask may be added.
+  // As magnitude(), but ignores elements of minus infinity: a constant mask may have been added.
   [[nodiscard]] double finite_magnitude(ValueId id) const {
     if (const Constant* constant = constant_of(graph_, id);
         constant != nullptr && constant->storage.bound()) {
@@ -154,13 +153,13 @@ class Masks {
   [[nodiscard]] bool hides(ValueId id, double bound) const {
     return is_infinite(id) || large_number(id, bound).has_value();
   }
-  // Where exp(scale * x) is 0, relative to scores up to `bound`, and where the logarithm of a share
-  // saturates.
+  // A number that hides scores: next to scores up to `bound`, its exp(scale * x) is 0, and the logarithm of
+  // its share saturates in the readers.
   [[nodiscard]] double low(double bound) const {
     return -2 * bound - (200 + hidden_share_) / std::min(scale_, 1.0);
   }
 
-  // False for a softmax of which the logarithm tells how far a hidden number is below the others.
+  // False if the reader of a log_softmax can tell how far a hidden number is below the others.
   [[nodiscard]] bool saturates_when_hidden() const { return std::isfinite(hidden_share_); }
 
   // ---- what is found after a softmax; each function returns whether there is something to change ----
@@ -257,7 +256,7 @@ class Masks {
            is_sum_of_masks(mask);
   }
 
-  // A sum of masks of 0 and minus infinity, of which some are computed.
+  // True for a sum of masks of 0 and minus infinity. At least one of the masks is computed.
   bool is_sum_of_masks(ValueId mask) {
     const Node* const node = produced_by(graph_, mask, Op::kAdd);
     if (node == nullptr || !hides_by_infinity(mask)) return false;
@@ -296,7 +295,7 @@ class Masks {
     }
     const double lowest = low(bound) - 2 * highest;
     const auto row = static_cast<std::size_t>(constant->shape.back());
-    // A row of the mask is a row of the softmax.
+    // Each row of the mask must be a row of the softmax.
     if (!is_softmax(at_.op) || row == 1 ||
         std::any_of(through_.begin(), through_.end(), [](const Node* node) { return rearranges(*node); }))
       return false;
@@ -320,7 +319,7 @@ class Masks {
     return true;
   }
 
-  // where(hidden, large, 0) and the reverse.
+  // where(hidden, large, 0) and where(seen, 0, large).
   bool is_selected_mask(ValueId mask, double bound) {
     const Node* node = produced_by(graph_, mask, Op::kWhere);
     if (node == nullptr) return false;
@@ -357,8 +356,8 @@ class Masks {
   }
 
   // A mask that is step * (n - visible) for integers n: the operand of a cast, or integers that are
-  // dequantized. The elements with n = visible are seen, those on one side of it are hidden, and those on the
-  // other side, if there are such integers, hide all elements that are seen.
+  // dequantized. Elements with n = visible are seen, and elements on one side of it are hidden. Elements on
+  // the other side, if there are such integers, are so large that they hide all elements that are seen.
   bool is_stepped_mask(ValueId mask, double bound) {
     const std::optional<Steps> steps = steps_of(mask);
     if (!steps || steps->slope == 0) return false;
@@ -369,7 +368,7 @@ class Masks {
     steps_ = steps;
     steps_->visible = nearest;
     hides_below_ = steps->slope > 0;
-    // Codes that hide are those at the end of the range, other than integers such as 0 and 1.
+    // Dequantized integers that hide are at the end of the range, other integers one step from `visible`.
     const double end = static_cast<double>(hides_below_ ? steps->range.low : steps->range.high);
     const bool is_code = is_float(graph_.type(steps->leaf).dtype);
     const double most = is_code ? step * std::abs(nearest - end) : step;
@@ -385,7 +384,7 @@ class Masks {
     ValueRange range;  // of n
   };
 
-  // The mask as slope * n + offset. Adds the views on the way to mask_through_.
+  // Reads the mask as slope * n + offset. Appends the views between mask and leaf to mask_through_.
   std::optional<Steps> steps_of(ValueId id) {
     const Node* node = id.valid() ? graph_.producer(id) : nullptr;
     if (node == nullptr) return {};
@@ -448,7 +447,7 @@ class Masks {
     return {};
   }
 
-  // The bool value whose truth (or, with false, whose opposite) is the number 1.
+  // The bool value from which the number is cast. With false, the number is 1 where that value is false.
   [[nodiscard]] std::optional<std::pair<ValueId, bool>> truth_of(ValueId id) const {
     if (const Node* cast = produced_by(graph_, id, Op::kCast)) {
       const ValueId from = graph_.operands(*cast)[0];
@@ -489,7 +488,7 @@ class Masks {
       const ValueId hidden =
           moved(mask_sum_.valid() ? hidden_by(mask_sum_) : rewriter_.map(hidden_), mask_through_);
       ValueId lowest = number(low_);
-      // A row that is hidden as a whole has the shares of its scores if f32 adds them to the mask.
+      // If f32 retains the scores in the sum, a row that is hidden as a whole has the shares of its scores.
       if (is_added_) lowest = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, lowest});
       out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
                      : rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, lowest, scores});
@@ -497,7 +496,7 @@ class Masks {
     return moved(out, through_);
   }
 
-  // The truth values that say where a mask of which hides_by_infinity() is true has minus infinity.
+  // Bools that are true where the mask has minus infinity. Requires hides_by_infinity(mask).
   ValueId hidden_by(ValueId mask) {
     if (const Constant* const constant = constant_of(graph_, mask)) {
       const Elements elements(*constant);
@@ -513,7 +512,7 @@ class Masks {
     const ValueId condition = rewriter_.map(operands[0]);
     const ValueId chosen =
         is_infinite(operands[1]) ? condition : rewriter_.emit(at_, Op::kLogicalNot, NoAttrs{}, {condition});
-    // Numbers of a choice may have more axes than its condition.
+    // The operands of a `where` may have more axes than its condition.
     const Shape& shape = graph_.type(mask).shape;
     if (graph_.type(operands[0]).shape == shape) return chosen;
     return rewriter_.emit(at_, Op::kExpand, ShapeAttrs{shape}, {chosen});
@@ -534,7 +533,7 @@ class Masks {
     const auto select = [&](ValueId where, ValueId x, ValueId otherwise) {
       return rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {where, x, otherwise});
     };
-    // A row that is hidden as a whole has the shares of its scores if f32 adds them to the mask.
+    // If f32 retains the scores in the sum, a row that is hidden as a whole has the shares of its scores.
     const auto shifted = [&](double by) {
       const ValueId all = number(DType::kF32, by);
       return is_added_ ? rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, all}) : all;
@@ -546,7 +545,7 @@ class Masks {
     return select(beyond(hides_below_), shifted(low_), out);
   }
 
-  // The value after the same views and permutes as those that were found, the last one first.
+  // The value after the views, permutes and products in `through`, which begins with the last of them.
   ValueId moved(ValueId value, const std::vector<const Node*>& through) {
     for (auto node = through.rbegin(); node != through.rend(); ++node) {
       std::vector<ValueId> operands = rewriter_.map_operands(**node);
@@ -573,16 +572,16 @@ class Masks {
   Analyses& analyses_;
   const Node& at_;
   double hidden_share_ =
-      0;  // the magnitude beyond which readers of a logarithm of shares tell no numbers apart
+      0;  // for a log_softmax: its results below minus this number are all the same to the readers
   const Node* product_ = nullptr;
   std::vector<const Node*> through_;  // between the sum and the softmax: views, and products with numbers
   double scale_ = 1;                  // the product of these numbers
   std::vector<const Node*> mask_through_;  // between the mask and the sum
   ValueId scores_, hidden_;
-  ValueId mask_sum_;            // of masks that hide by minus infinity, in the place of hidden_
-  ValueId floor_of_;            // of which the maximum with the least float is taken
+  ValueId mask_sum_;            // a sum of masks of 0 and minus infinity, used instead of hidden_
+  ValueId floor_of_;            // the operand of a maximum with -1e30, if there is no other mask
   ValueId bias_;                // added to the scores, in addition to the mask
-  std::optional<Steps> steps_;  // of a mask that integers select
+  std::optional<Steps> steps_;  // of a mask that is computed from integers
   bool hides_below_ = false, is_added_ = false;
   double low_ = 0;
   bool is_seen_ = false;
@@ -610,8 +609,8 @@ bool is_dequantized(const Graph& graph, ValueId id) {
   return false;
 }
 
-// An attention over integers whose mask of floats is computed when run, or is a constant with large finite
-// numbers.
+// True for an sdpa of dequantized operands whose f32 mask is computed at run time, or is a constant with
+// large finite numbers.
 bool has_large_mask(const Graph& graph, const Node& node) {
   const auto operands = graph.operands(node);
   if (node.op != Op::kSdpa || operands.size() < 4 || !operands[3].valid()) return false;
@@ -633,8 +632,8 @@ std::optional<Graph> bound_masks(const Graph& graph) {
   Analyses analyses(source);
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
-    // Where an order is read, hidden numbers stay below all others, and those that f32 makes equal stay
-    // equal.
+    // For an operator that reads only the order, hidden numbers stay below all others, and numbers that f32
+    // makes equal stay equal.
     if (is_softmax(node.op) || reads_order(node.op))
       Masks(rewriter, analyses, node).run();
     else

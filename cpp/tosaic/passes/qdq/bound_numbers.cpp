@@ -9,21 +9,20 @@
 // -1e9, few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the
 // reader, here the quantize node (analysis/ranges, Relevance).
 //
-// A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes
-// them of its integers. A pad inserts another number, and a clamp that replaces minus infinity gets another
-// bound. A computed operand gets a clamp, if its range is known. Only numbers whose magnitude is 2^8 times
-// that of the relevant numbers are replaced: fewer bits do no harm. Infinities stay, since integer arithmetic
-// hides them (lower_to_integer/scaled_integer.h). An addend of scores stays too if the sum with it has no
-// bits of the scores: in a row that is hidden as a whole, all shares are then equal. bound-masks has the form
-// for it.
+// A constant operand of floats, or a dequantized constant, is replaced by a constant with other elements. A
+// pad inserts another number, and a clamp that replaces minus infinity gets another bound. A computed operand
+// gets a clamp, if its range is known. Only numbers more than 2^8 times as large as the relevant numbers are
+// replaced: smaller numbers cost too few bits to matter. Infinities stay, since integer arithmetic has a form
+// for them (lower_to_integer/scaled_integer.h). An addend of scores stays too if f32 rounds the sum to the
+// addend: in a row that is hidden as a whole, all shares are then equal. bound-masks has the form for it.
 //
-// A number that hides from a choice of the best becomes minus infinity, for which that arithmetic has a form:
+// A number that hides elements from an argsort or argmax becomes minus infinity, which has an integer form:
 //
 //   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -inf, %x)
 //   %i = argsort(%m)                             %i = argsort(%m)
 //
-// So does -1e9 in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay equal, and elements
-// below all others stay below them.
+// -1e9 also becomes minus infinity in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay
+// equal, and elements below all others stay below them.
 
 #include <algorithm>
 #include <cmath>
@@ -69,28 +68,28 @@ constexpr OpTable<bool> kSharesUnit = {
     {Op::kStd, true}};
 constexpr OpTable<bool> kAddsBias = {
     {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
-// Operators whose results are numbers of their operands.
+// Operators whose result consists of elements of their operands.
 constexpr OpTable<bool> kChooses = {{Op::kWhere, true},   {Op::kCat, true},     {Op::kStack, true},
                                     {Op::kScatter, true}, {Op::kMinimum, true}, {Op::kMaximum, true}};
 constexpr int kDeepest = 8;  // operators that hides_by_infinity() looks through
-// Operators that only the order of their operand matters to, and that take minus infinity as integers.
+// Operators that read only the order of their operand's elements, and that take minus infinity as integers.
 constexpr OpTable<bool> kReadsOrder = {{Op::kArgsort, true}, {Op::kArgmax, true}, {Op::kCumargmax, true}};
-constexpr double kHides = 0x1p12;  // times the others; a smaller number leaves the others enough bits
+constexpr double kHides = 0x1p12;  // times the other numbers; below that, the others have enough bits
 // Operators that put elements of several operands into one result.
 constexpr OpTable<bool> kPlaces = {{Op::kWhere, true},   {Op::kCat, true},      {Op::kStack, true},
                                    {Op::kScatter, true}, {Op::kIndexPut, true}, {Op::kSliceScatter, true}};
 constexpr Numbers kNone{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
-// False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed
-// biases: no network has been seen in which one is far.
+// False for comparisons, whose computed operands lower-to-integer bounds itself, and for operators with a
+// bias: no known network computes a bias that is far.
 bool takes_clamp(Op op) { return !info(op).has(kComparison) && !kAddsBias.contains(op); }
 
 // First the constants: after bounded constants, few computed operands are still far.
 enum class Operands { kConstant, kComputed };
 
-// Makes a node of its own for a reader that needs fewer numbers than the other readers do, so that these
-// numbers can be bounded for it:
+// Duplicates a node for a reader to which fewer numbers matter than to the other readers, so that the numbers
+// can be bounded for that reader:
 //
 //   %m = where(%hidden, 1e9, %x)            %m = where(%hidden, 1e9, %x)
 //   %a = mean(%m)                   ->      %a = mean(%m)
@@ -138,7 +137,7 @@ class Copies {
         numbers, [&](double x) { return is_far(x, bounds) && (!is_far(x, all) || all == Numbers::all()); });
   }
 
-  // The constant numbers that a node places.
+  // The constant numbers that a node puts into its result.
   [[nodiscard]] std::vector<double> numbers_of(const Node& node) const {
     std::vector<double> out;
     if (node.op == Op::kPad && Graph::attrs<PadAttrs>(node).mode == PadMode::kConstant)
@@ -221,7 +220,7 @@ class Bounds {
     rewriter_.replace(node, rewriter_.emit(node, node.op, std::move(attrs), mapped));
   }
 
-  // The result of a softmax over one number: 1, or its logarithm. For an infinity, it is NaN.
+  // The result of a softmax over one finite number: 1, or 0 for log_softmax. Returns nothing for other nodes.
   [[nodiscard]] std::optional<double> only_share(const Node& node) const {
     if (!is_softmax(node.op) || row_of_softmax(graph_, node) != 1) return {};
     const ValueId x = graph_.operands(node)[0];
@@ -231,15 +230,15 @@ class Bounds {
     return node.op == Op::kLogSoftmax ? 0.0 : 1.0;
   }
 
-  // The clamp that makes this number of every number, and keeps NaN.
+  // Replaces the node by a clamp that makes `number` of every number, and preserves NaN.
   void become(const Node& node, double number) {
     static_cast<void>(rewriter_.begin_output(node));
     const std::vector<ValueId> x{rewriter_.map_operands(node)[0]};
     rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
   }
 
-  // For a variance, or its root, that saturates far below the largest result that numbers of x could have:
-  // the deviation from the mean at which one element alone makes the result saturate.
+  // For a variance or standard deviation that saturates far below the largest result possible for x: the
+  // deviation from the mean at which a single element makes the result saturate. Otherwise nothing.
   [[nodiscard]] std::optional<double> largest_deviation(const Node& node) const {
     const bool is_root = node.op == Op::kStd;
     if ((node.op != Op::kVar && !is_root) || which_ == Operands::kConstant) return {};
@@ -287,7 +286,7 @@ class Bounds {
     return attrs;
   }
 
-  // The constant of integers that a dequantize node makes the value of; null for other values.
+  // The integer constant from which a dequantize node makes the value; null for other values.
   [[nodiscard]] const Value* dequantized(ValueId id) const {
     const Node* producer = graph_.producer(id);
     if (producer == nullptr || producer->op != Op::kDequantize) return nullptr;
@@ -346,7 +345,7 @@ class Bounds {
     return true;
   }
 
-  // clamp(masked_fill(x, -inf), -1e30): only what hides is at the bound.
+  // Raises a far lower bound, as in clamp(masked_fill(x, -inf), -1e30), to the least relevant number.
   bool bounds_clamp(const Node& node, Attrs& attrs) const {
     ClampAttrs& clamp = *get_if<ClampAttrs>(&attrs);
     if (!clamp.min || graph_.type(graph_.operands(node)[0]).dtype != DType::kF32) return false;
@@ -359,16 +358,16 @@ class Bounds {
     return true;
   }
 
-  // ---- numbers that hide from a choice of the best ----
+  // ---- numbers that hide elements from argsort and argmax ----
 
-  // Numbers of one value: those that hide, which are equal, and the bounds of all others.
+  // The number that hides elements of one value, and the bounds of all other numbers of the value.
   struct Hidden {
     double number;
     Numbers others;
     [[nodiscard]] bool is_far() const { return number < others.low && -number > kHides * size_of(others); }
   };
 
-  // Constant operand i with minus infinity or bounds in place of its far numbers; null if it stays.
+  // Constant operand i with its far numbers replaced by minus infinity or bounds; null if it is unchanged.
   [[nodiscard]] ConstantRef in_place_of(const Node& node, std::size_t i, const Value* integers,
                                         const analysis::RelevantNumbers& relevant) const {
     const ValueId id = graph_.operands(node)[i];
@@ -382,9 +381,9 @@ class Bounds {
     return hiding ? hiding : bounded;
   }
 
-  // Constant operand i with minus infinity in place of its least number, if nothing notices. Null otherwise.
-  // Where numbers that saturate are bounded anyway (not `may_saturate`), only readers of the order count as
-  // such.
+  // Constant operand i with its least number replaced by minus infinity, if that changes no result; otherwise
+  // null. `may_saturate`: readers may also be quantize nodes in which the number saturates. It is false if
+  // such numbers have been bounded already.
   [[nodiscard]] ConstantRef hidden_by_infinity(const Node& node, std::size_t i, bool may_saturate) const {
     const Constant& constant = *graph_.value(graph_.operands(node)[i]).constant;
     const std::span<const ValueId> operands = graph_.operands(node);
@@ -446,8 +445,8 @@ class Bounds {
     return is_float(graph_.type(id).dtype) || graph_.type(id).qparams != nullptr;
   }
 
-  // True if the number becomes the least integer of each scale, as minus infinity does. QuantizeAttrs and
-  // QParams have the fields.
+  // True if the number saturates to the least integer for every scale, as minus infinity does. `Parameters`
+  // is QuantizeAttrs or QParams.
   template <class Parameters>
   static bool saturates(const Parameters& q, double number) {
     for (std::size_t c = 0; c < q.scales.size(); ++c)
@@ -455,8 +454,8 @@ class Bounds {
     return true;
   }
 
-  // True if no number but minus infinity is below `low`. Other hidden numbers may differ in a row that is
-  // hidden as a whole, and a softmax tells them apart.
+  // True if no number except minus infinity is below `low`. Other hidden numbers of a row that is hidden as a
+  // whole may differ, and a softmax distinguishes them.
   [[nodiscard]] bool hides_by_infinity(ValueId id, double low, int depth = 0) const {
     if (ranges_.of(id).bounds.low >= low) return true;
     if (depth > kDeepest) return false;
@@ -488,7 +487,7 @@ class Bounds {
 }  // namespace
 
 std::optional<Graph> bound_numbers(const Graph& graph) {
-  // The analyses of a graph serve the next step, too, unless a step makes another graph.
+  // Each step uses the analyses of the graph before it, unless an earlier step made a new graph.
   Analyses known(graph);
   std::optional<Graph> copies = Copies(graph, known).run();
   const Graph& apart = copies ? *copies : graph;

@@ -37,7 +37,7 @@ class Explanation {
   }
   [[nodiscard]] bool is_quantized(const NodeId user) const { return graph_.node(user).op == Op::kQuantize; }
 
-  // True for a cast between f32 and a float of 16 bits that quantizes an input or dequantizes an output.
+  // True for a cast between f32 and f16 or bf16 next to a quantized input or a dequantized output.
   [[nodiscard]] bool is_at_boundary(const Node& node) const {
     if (node.op != Op::kCast) return false;
     const ValueId from = graph_.operands(node)[0], to = graph_.result(node);

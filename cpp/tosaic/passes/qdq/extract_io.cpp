@@ -32,7 +32,7 @@ FloatIoForms forms_of(const std::vector<PortRequest>& ports) {
   return forms;
 }
 
-// The parameters of the caller's for the ports that can have them.
+// By port: the parameters that the caller wants, or null if the port cannot have any.
 std::vector<QParamsRef> requantized(const std::vector<PortRequest>& ports,
                                     const std::vector<PortQuantization>& known) {
   std::vector<QParamsRef> out(ports.size());

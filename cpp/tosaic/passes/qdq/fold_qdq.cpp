@@ -258,8 +258,8 @@ class Folding {
                        [&](ValueId id) { return is_f32(id) && readable(node, id, wanted) != nullptr; });
   }
 
-  // True if each float operand is readable or a constant, and one of them is readable or all may be
-  // quantized.
+  // True if every float operand is readable or a constant, and at least one is readable or all are constants
+  // that may be quantized.
   [[nodiscard]] bool may_read(const Node& node, const QParamsRef& wanted) const {
     bool any_f32 = false;
     for (const ValueId id : graph_.operands(node)) {
@@ -473,7 +473,7 @@ class Folding {
     }
   }
 
-  // Emits a node over labelled integers. A pad inserts the number 0 then, not the integer that represents it.
+  // Emits a pad over labelled integers. It inserts the number 0, no longer the integer that represents 0.
   void make_labelled_pad(const Node& node) {
     PadAttrs attrs = Graph::attrs<PadAttrs>(node);
     attrs.value = 0.0;

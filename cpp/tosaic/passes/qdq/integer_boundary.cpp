@@ -17,7 +17,7 @@ QParamsRef at_index(const std::vector<QParamsRef>& all, std::size_t index) {
   return index < all.size() ? all[index] : nullptr;
 }
 
-// The parameters that a boundary shows. A boundary has one scale; nodes and values have those by channel.
+// The qparams to note at a boundary, which has only one scale; null for per-channel qparams.
 QParamsRef at_boundary(const QParamsRef& qparams) { return qparams->axis ? nullptr : qparams; }
 
 const QuantizeAttrs& quantization_of_unread() {
@@ -79,8 +79,8 @@ class Boundaries {
     });
   }
 
-  // agrees() then compares the quantization with the new value's quantization. A state that nobody reads has
-  // the latter.
+  // Finds the quantization of a state, which agrees() then compares with that of the new value. A state that
+  // nobody reads has the quantization of its new value.
   void find_quantizations_of_state(ValueId id) {
     const Quantizations all =
         is_unread(id) ? quantization_of_new_value(id) : quantization_by_readers(graph_, id).found;
@@ -115,7 +115,7 @@ class Boundaries {
       if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
 
-  // The form that is asked for. State that becomes integers is stored as integers.
+  // The wanted form of an output. A state that has integer quantizations is stored as integers.
   [[nodiscard]] FloatIoForm form(std::size_t index) const {
     const Output& output = graph_.outputs()[index];
     if (output.kind == OutputKind::kUser) return wanted_.outputs.at(index);
@@ -155,8 +155,8 @@ class Boundaries {
     return agree;
   }
 
-  // The qparams of integers that are stored to `input`: those with which the program reads them. If the new
-  // value may be beyond this range, they have its range, and the program bounds what it reads.
+  // The qparams of integers that are stored to `input`: those with which the program reads it, with the range
+  // widened to that of the new value. If it was widened, a clamp bounds what the program reads.
   [[nodiscard]] QParamsRef with_stored_range(ValueId input, const DequantizedOutput& found) {
     const QuantizeAttrs& read = quantizations_[input.index()].front();
     const QParamsRef label = graph_.type(graph_.operands(*found.dequantize)[0]).qparams;
@@ -174,7 +174,7 @@ class Boundaries {
     ValueId made;  // its integers in the new graph
   };
 
-  // Integers that were stored, in the range to which the program quantizes them.
+  // Clamps integers that were stored to the range to which the program quantizes them.
   ValueId bounded(const Quantized& read) {
     const ClampAttrs range{Scalar(read.quantization.qmin), Scalar(read.quantization.qmax)};
     const std::span<const NodeId> users = graph_.users(read.from);
@@ -297,7 +297,7 @@ class Boundaries {
     return out_.add_input(input.kind, graph_.value(input.value).name, type, path, boundary, initial);
   }
 
-  // The numbers of an input with parameters of the caller's.
+  // Emits the dequantize node of an input whose integers have parameters that the caller chose.
   void dequantize_input(std::size_t index, ValueId fresh) {
     const ValueId old = graph_.inputs()[index].value;
     const std::span<const NodeId> users = graph_.users(old);

@@ -45,12 +45,12 @@ struct IoQuantization {
 struct PortRequest {
   bool extract = false;  // become the integers with which the program computes
   QParamsRef requantize =
-      nullptr;  // become integers of these parameters; only inputs may have several `found`
+      nullptr;  // become integers with these parameters, which the program converts to its own
 };
 // Returns the graph with integers at the requested inputs and outputs. A request for an input that the
 // program writes also applies to the new value of the input. Such an input stays a float if its new value
 // does not have the same parameters. States and other inputs and outputs are unchanged. `graph` is at stage
-// exported or quantized. Requests without an answer in io_quantization() are ignored.
+// exported or quantized. A request is ignored if io_quantization() has no parameters for the port.
 [[nodiscard]] Graph extract_io(const Graph& graph, const std::vector<PortRequest>& inputs,
                                const std::vector<PortRequest>& outputs);
 

@@ -19,8 +19,8 @@
 //   %a: i8 = quantize(%x)          input %x_1: i16 path="x" boundary(source=f32 q(..))
 //   %b: i16 = quantize(%x)
 //
-// Some inputs stay floats: inputs that are also read as floats, with kInteger inputs that are quantized in
-// several ways, and with kConverted inputs and outputs that are quantized by channel.
+// Some inputs stay floats: inputs that are also read as floats; with kInteger, inputs that are quantized in
+// several ways; with kConverted, inputs and outputs that are quantized by channel.
 //
 // State, such as the keys and values that an attention layer has seen, becomes integers if the scale, zero
 // point and dtype with which the program reads it belong to its new value, too. So its initial value is

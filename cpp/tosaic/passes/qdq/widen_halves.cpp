@@ -14,9 +14,9 @@
 // between them no longer round their floats to 11 or 8 bits before the result is quantized.
 //
 // A node is *widened* if all its float operands of 16 bits are dequantized, constants or results of widened
-// nodes, one of them is not a constant, and only quantize nodes and widened nodes read its results. So is a
-// cast of f32 that only they read. Nodes with regions or effects and foreign operators are never widened.
-// Other nodes read a cast of the widened value. Casts that become casts of f32 to f32 are left out.
+// nodes, one of them is not a constant, and only quantize nodes and widened nodes read its results. A cast of
+// f32 is widened, too, if only such nodes read it. Nodes with regions or effects and foreign operators are
+// never widened. Other nodes read a cast of the widened value. Casts from f32 to f32 are left out.
 
 #include <algorithm>
 #include <utility>
@@ -83,7 +83,7 @@ class Widening {
     return producer != nullptr && (dequantizes(*producer) || widens_[index_of(*producer)]);
   }
 
-  // True if the operands of the node qualify.
+  // True if the operands meet the condition for a widened node.
   [[nodiscard]] bool reads_widened(const Node& node) const {
     bool any = narrows(graph_, node);  // a cast of f32 rounds nothing if it is widened
     for (const ValueId id : graph_.operands(node)) {
@@ -130,8 +130,8 @@ class Widening {
     });
   }
 
-  // Drops candidates until none is left whose float results of 16 bits other nodes read, or which reads one
-  // that is not widened. A node is looked at again when one of its neighbours was dropped.
+  // Drops candidates that read a float of 16 bits that is not widened, or whose results of 16 bits other
+  // nodes read, until none is left. When a node is dropped, its neighbours are checked again.
   void drop_what_others_read() {
     std::vector<NodeId> queue;
     for (std::size_t n = graph_.nodes().size(); n-- > 0;)

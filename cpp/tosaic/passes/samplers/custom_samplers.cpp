@@ -23,7 +23,7 @@ bool is_byte_grid(const TensorType& type) {
   return type.qparams && type.qparams->storage == DType::kI8 && !type.qparams->axis;
 }
 
-// The form of the sampler's shader; empty if there is none for such samplers.
+// The key of the sampler's shader in SamplerShaders; empty if no shader computes this sampler.
 std::string form_of(const Graph& graph, const Node& node) {
   const auto& attrs = Graph::attrs<GridSampleAttrs>(node);
   const TensorType& image = graph.type(graph.operands(node)[0]);
@@ -52,7 +52,7 @@ class Json {
   std::string object_;
 };
 
-// How an operand or the result is bound to the shader.
+// Writes how the shader accesses an operand or the result.
 void bind_port(Json& json, const std::string& port, int binding, std::string_view type,
                std::string_view format, std::string_view descriptor) {
   json.raw(port + "_binding", std::to_string(binding))

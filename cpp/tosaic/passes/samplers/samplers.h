@@ -27,7 +27,7 @@
 
 namespace tosaic::passes {
 
-// By index: inputs and outputs of the graph that have four channels instead of three. Lists may be short.
+// By index: inputs and outputs that have four channels instead of three. Missing entries are false.
 struct RgbaBoundary {
   std::vector<bool> inputs = {}, outputs = {};
 };
