@@ -24,7 +24,7 @@ bool Planner::reads_floats(NodeIndex i) {
   });
 }
 
-// True if all that read the floats are data, or functions of integers that are tabulated themselves.
+// True if each reader of the floats also reads data, or is tabulated itself.
 bool Planner::is_tabulated(NodeIndex i) {
   const Call& c = call(i);
   if (!is_float_value(i) || !(is_elementwise(c) || c.behaviour == Behaviour::kMovement)) return false;
