@@ -191,7 +191,7 @@ class Following {
 
   ChannelPaths run() && {
     while (!nodes_.empty() && out_.obstacle.empty()) {
-      const NodeId node = *nodes_.begin();  // in the order of the graph: all scaled operands are known
+      const NodeId node = *nodes_.begin();  // in the order of the graph, so its scaled operands are known
       nodes_.erase(nodes_.begin());
       follow(graph_.node(node));
     }

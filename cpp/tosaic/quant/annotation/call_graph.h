@@ -41,7 +41,7 @@ struct CallNode {
   std::optional<std::vector<std::int64_t>> shape = {};  // -1: a size that is not known
   std::vector<NodeIndex> users = {};                    // each once, in the order in which torch lists them
   std::vector<std::string> aliases =
-      {};  // names of calls that are part of this one; selections find it by them
+      {};  // names of other calls that were merged into this one; selections find it by these, too
 };
 
 // An input or output, as the caller of the graph sees it. The node is invalid for an output that is no

@@ -59,7 +59,7 @@ class SlotTable {
 
  private:
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> first_;  // by node, and the end
+  std::vector<std::uint32_t> first_;  // by node, its first slot; at the end, the number of slots
 };
 
 class SharingGroups {

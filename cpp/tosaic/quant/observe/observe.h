@@ -118,8 +118,8 @@ class Histogram {
   static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
 };
 
-// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory
-// that it did not take before.
+// Counts for each bin. After take() the table is empty, and it keeps its memory: observing again allocates
+// none.
 class Histogram::Table {
  public:
   [[nodiscard]] bool empty() const { return pending_ == 0; }
@@ -180,10 +180,10 @@ struct Chosen {
 [[nodiscard]] Chosen mask_qparams(const MaskRange& range, const QRange& to);
 
 // The scale and zero point for which the range that contains `fraction` of the samples, extended to zero,
-// just fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range
-// contains this share of the magnitudes. Its bounds differ by less than the width of a bin from those that
-// linear interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what
-// require_range() throws, and QuantMismatch for a fraction that is not above 0 and at most 1.
+// just fits. Half of the other samples are below the range, and half are above it; a symmetric range contains
+// this fraction of the magnitudes. Its bounds differ by less than the width of a bin from those that linear
+// interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what require_range()
+// throws, and QuantMismatch for a fraction that is not above 0 and at most 1.
 [[nodiscard]] Chosen percentile_qparams(const Histogram& histogram, double fraction, const QRange& to);
 
 struct LeastError {
@@ -192,8 +192,8 @@ struct LeastError {
 };
 
 // The scale and zero point of least expected squared error over the histogram. Zero is representable, and the
-// scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
-// no other parameters are better. Throws what require_range() throws.
+// scale is at least least_scale. Returns those of range_qparams() if none are better, so the error is never
+// above theirs. Throws what require_range() throws.
 [[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
 
 struct LeastEntropy {

@@ -100,7 +100,7 @@ void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_
     const std::string& name = input_.recognized.node_name(each);
     const auto result = by_name.find(name);
     if (result == by_name.end()) continue;
-    // A node inside of a call may have origins of other calls, too: one view of two.
+    // A node with several origins that makes no result of a call is no unit: for example one view of two.
     const ValueId made = value(NodeIndex(result->second));
     const bool is_result = !made.valid() || graph_.value(made).name == name;
     Call& whole = calls_[result->second];
@@ -143,7 +143,7 @@ void Planner::classify(NodeIndex i) {
     const Call& from = call(c.operands[0]);
     if (!value(c.operands[0]).valid()) c.behaviour = from.behaviour, c.main = from.main;
   }
-  // A table of numbers that is indexed by tokens holds the caller's floats; tables of positions do not.
+  // A table indexed by the caller's tokens is data like the caller's floats. One indexed by constants is not.
   if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers)
     c.dependence = Dependence::kFloats;
   if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;

@@ -1,16 +1,16 @@
 // masks: sums that hide scores from a softmax, and rows of a softmax that are hidden as a whole.
 //
 //   %s = matmul(%q, %k)          scores: rounded as other activations
-//   %m (an input)                a mask: 16 bits, of a range in which what hides stays hidden
-//   %a = add(%s, %m)             not rounded: in 8 bits, a range of -1e9 leaves nothing to the scores
+//   %m (an input)                a mask: 16 bits, and a range in which numbers that hide scores still do so
+//   %a = add(%s, %m)             not rounded: 8 bits for a range of -1e9 would lose the details of the scores
 //   %p = softmax(%a)
 //
 // A mask is a value that is computed from inputs only, by movement and arithmetic. It is added to something
 // else before a softmax reads the sum, or it is the mask of an attention. A sum of masks, such as a bias and
 // an input, is a mask.
 //
-//   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no
-//                                NaN
+//   %p = softmax(%a)             not rounded: if a row of %a is only -inf, the result is NaN, which integers
+//                                do not have
 //   %z = nan_to_num(%p)          rounded
 #include <algorithm>
 #include <limits>
@@ -133,7 +133,7 @@ ObservedSpec Planner::mask_spec(const Precision& p) {
   return spec;
 }
 
-// Rounds a mask where it comes from.
+// Rounds a mask at the input from which it is computed.
 void Planner::round_mask(NodeIndex operand, NodeIndex user, const Precision& p) {
   if (call(operand).behaviour != Behaviour::kMovement && node(operand).kind == CallKind::kCall &&
       call(operand).rounding != Rounding::kTransparent)

@@ -176,8 +176,8 @@ ObservedSpec Planner::in_16_bits(const Precision& p) {
   return spec;
 }
 
-// Positions need more than 8 bits: an image has more rows. All positions beyond the range read the
-// same pixels.
+// Positions need more than 8 bits, since an image may have more than 256 rows. All positions beyond the range
+// read the same pixels.
 QSpec Planner::grid_spec(std::span<const NodeIndex> samplers, const Precision& p) const {
   double range = 1.0;
   for (const NodeIndex sampler : samplers) {

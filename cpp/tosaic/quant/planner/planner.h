@@ -11,10 +11,10 @@
 //
 //   constants other than weights   they are folded, or stand next to integers. Constants that are returned
 //                                  are rounded
-//   positions and masks            what depends on integers only and data is combined with
-//                                  (numbers_of_integers.cpp), and what may hold a number beyond +-10^4: in 8
-//                                  bits, such a number leaves no precision to the others. A mask that is an
-//                                  input has 16 bits, and the sum with it stays float
+//   positions and masks            values that depend on integers only and are combined with data
+//                                  (numbers_of_integers.cpp), and values that may hold numbers beyond +-10^4,
+//                                  which in 8 bits would leave no precision to the others. A mask that is an
+//                                  input has 16 bits, and its sum with scores stays float
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that
 //                                  is composed of several calls: lower-to-integer computes all of it at once
 //
