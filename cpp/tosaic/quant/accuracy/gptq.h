@@ -36,8 +36,8 @@ struct GptqOptions {
   // columns are rounded in their order.
   bool activation_order = true;
   // The scales of a group are computed anew before its first column is rounded, from weights with the errors
-  // of earlier columns. Its columns are rounded in a row: with activation_order, large moments come first by
-  // group. Needs qparams with groups of input channels, and zero points 0.
+  // of earlier columns. Its columns are rounded in a row, with activation_order those of groups with large
+  // moments first. Needs qparams with groups of input channels, and zero points 0.
   bool fit_groups = false;
   bool search = true;  // fit_groups: as ScaleSearch::search
 };

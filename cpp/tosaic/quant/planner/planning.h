@@ -185,8 +185,8 @@ class Planner {
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
   [[nodiscard]] NodeIndex float_constant_of(const Call& c);
   bool passes_through(NodeIndex i);
-  // The call that computes the numbers of operand `p` of `user`, through movement, and the slot that rounds
-  // the numbers if this call does not.
+  // The call that computes the numbers which reach operand `p` of `user`, directly or through movement, and
+  // the slot where the numbers are rounded if the call does not round them itself.
   struct Root {
     NodeIndex call;
     Slot edge;
