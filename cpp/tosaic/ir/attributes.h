@@ -188,7 +188,7 @@ struct AxisAttrs {
 struct SortAttrs {
   std::int64_t axis = 0;
   bool descending = false;
-  std::optional<std::int64_t> count = {};  // of positions, from the first on; none: all
+  std::optional<std::int64_t> count = {};  // return only this many positions, the first ones; none: all
   TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(descending) TOSAIC_FIELD(count))
   bool operator==(const SortAttrs&) const = default;
 };
@@ -521,9 +521,9 @@ struct DequantizeAttrs {
 //
 //   {"args":[{"$":0},1.5],"kwargs":{"mode":"soft"}}
 //
-// A file with arguments in another form cannot be run with the descriptions of Python (with_operators).
-// lower-to-integer adds the key "qparams", and legalize-tosa adds "dim_orders": the arguments of a described
-// operator must not have them.
+// A file with arguments in another form cannot be run with the descriptions of Python (with_operators). The
+// arguments of a described operator must not have the keys "qparams" and "dim_orders": lower-to-integer adds
+// the former, and legalize-tosa adds the latter.
 struct OpaqueAttrs {
   std::string target, arguments;
   std::string domain = {}, name = {};  // domain and name of the tosa.custom that it becomes

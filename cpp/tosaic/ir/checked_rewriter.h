@@ -32,7 +32,7 @@ namespace tosaic {
 
 class CheckedRewriter {
  public:
-  // Owns the graph, together with others.
+  // Shares the ownership of the graph.
   explicit CheckedRewriter(std::shared_ptr<const Graph> source)
       : source_(std::move(source)), rewriter_(*source_) {}
   // Refers to the graph, which must outlive the rewriter.
@@ -76,8 +76,8 @@ class CheckedRewriter {
 
  private:
   const Node& turn_of(NodeId node) const;
-  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants
-  // that are after `at` have other ids in the copy.
+  // Starts the copy with all that is before `at`, and maps these values of current() to values of the copy.
+  // Constants that are after `at` have other ids in the copy.
   std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
   void require_allowed(const Node& at, Op op) const;
@@ -88,7 +88,7 @@ class CheckedRewriter {
   std::shared_ptr<const Graph> source_;
   Rewriter rewriter_;
   std::uint32_t next_ = 0;             // index of the next node of the walk
-  std::vector<ValueId> emitted_ = {};  // results of nodes emitted since the last one
+  std::vector<ValueId> emitted_ = {};  // results of nodes emitted since the last copy() or replace()
   bool finished_ = false;
 };
 

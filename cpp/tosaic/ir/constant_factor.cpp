@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::size_t kMostElements = std::size_t{1} << 20;
 constexpr double kClearlyRounded =
-    0.25;  // of a unit: the float arithmetic of the numbers does not reach a tie
+    0.25;  // of a unit: far enough from a tie (0.5) for the errors of float arithmetic
 
-// The number that all elements of a constant are, dequantized.
+// The number that all elements of a constant share, dequantized if the constant is quantized.
 std::optional<double> number_of(const Graph& graph, ValueId id) {
   const std::optional<double> stored = splat_of(graph, id, kMostElements);
   const QParamsRef& qparams = graph.type(id).qparams;

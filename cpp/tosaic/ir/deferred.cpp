@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{256} << 10;  // what a thread computes before it looks for more
 constexpr std::size_t kAlignment = 64;
-// Storages of at most this size share one piece of memory: a large piece consists of large pages of the
-// system.
+// Storages of at most this size share one piece of memory, since the system provides large pages only for
+// large pieces.
 constexpr std::size_t kSharedBytes = std::size_t{4} << 20;
 
 struct Memory {
@@ -23,10 +23,10 @@ struct Memory {
   std::byte* begin;
 };
 
-// The memory for one storage after another. Its bytes are not set.
+// Returns the memory for one storage after another. Its bytes are not set.
 class Allocator {
  public:
-  // The memory will be asked for in the order of `all`.
+  // Callers then request the memory of the storages in the order of `all`.
   Allocator(std::span<Deferred* const> all, const Places& places) : places_(places) {
     std::size_t shared_bytes = 0;
     for (const Deferred* each : all)
@@ -110,7 +110,7 @@ bool Deferred::is_view() const {
 }
 
 void Deferred::derive_from(std::shared_ptr<const Recipe> recipe) {
-  // The old recipe dies when the lock is released: with it may die an object of Python.
+  // `recipe` takes the old recipe and dies after the lock is released: it may own a Python object.
   const std::lock_guard lock(mutex_);
   if (recipe_ != nullptr) recipe_.swap(recipe);
 }
@@ -123,7 +123,7 @@ void Deferred::finish(Storage bytes, const Recipe& recipe) {
     recipe_ = nullptr;
     data_.store(memory_.bytes().data(), std::memory_order_release);
   }
-  // No lock is held here: the source has one of its own.
+  // The lock is released here, since the source has a lock of its own.
   const std::shared_ptr<Deferred>& source = recipe.source().deferred_state();
   if (source == nullptr || source->recipe() == nullptr) return;
   if (std::shared_ptr<const Recipe> back = recipe.inverse(memory_)) source->derive_from(std::move(back));

@@ -28,19 +28,18 @@ class Deferred {
   [[nodiscard]] std::span<const std::byte> bytes();
   // The bytes in memory, or null. A copy that is not made yet has the memory of its source.
   [[nodiscard]] const std::byte* in_memory() const;
-  // An address that storages have in common if they are, or were, computed from the same memory.
+  // An address that is the same for all storages that are, or were, computed from the same memory.
   [[nodiscard]] const void* origin() const { return origin_; }
-  // Null when the bytes are computed.
+  // Null after the bytes are computed.
   [[nodiscard]] std::shared_ptr<const Recipe> recipe() const;
-  // The recipe that the bytes were or will be made by, if it is remembered (Recipe::is_remembered), else
-  // null.
+  // The recipe by which the bytes were or will be made, if Recipe::is_remembered() is true for it; else null.
   [[nodiscard]] const std::shared_ptr<const Recipe>& remembered() const { return remembered_; }
-  // As Storage: about the memory that the bytes are computed from.
+  // As Storage::change_message() and is_view(), about the memory from which the bytes are computed.
   [[nodiscard]] std::string change_message() const;
   [[nodiscard]] bool is_view() const;
 
-  // Takes the bytes, which `recipe` has computed. The source of the recipe, if it is deferred, is from then
-  // on computed from them, so that it does not keep memory of its own, nor depend on the memory of others.
+  // Takes the bytes, which `recipe` has computed. If the source of the recipe is deferred and not computed
+  // yet, it is computed from these bytes from then on, so it needs no memory of its own or of other owners.
   void finish(Storage bytes, const Recipe& recipe);
 
  private:

@@ -7,10 +7,10 @@
 namespace tosaic {
 namespace {
 
-constexpr std::size_t kMaxLabel = 60;  // bytes of one line of a label, but for the rest of a character
+constexpr std::size_t kMaxLabel = 60;  // bytes in a line of a label; the last character may extend beyond
 
-// The text for use inside a quoted DOT string: escaped, with spaces for what acts on a terminal, and
-// truncated to kMaxLabel.
+// The text for use inside a quoted DOT string: escaped, with spaces in place of characters that act on a
+// terminal, and truncated to kMaxLabel.
 std::string escaped(std::string_view text) {
   std::string out;
   std::size_t i = 0;

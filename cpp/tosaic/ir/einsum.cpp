@@ -8,7 +8,7 @@
 namespace tosaic {
 namespace {
 
-constexpr int kEllipsis = 256;  // label of an ellipsis axis: this + the axis counted from the last one
+constexpr int kEllipsis = 256;  // the label of ellipsis axis i, counted from the last one, is kEllipsis + i
 
 [[noreturn]] void fail(const std::string& equation, const std::string& what) {
   throw InvalidGraph({.where = "einsum", .what = what, .got = quoted(equation)});

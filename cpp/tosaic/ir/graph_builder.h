@@ -55,9 +55,9 @@ class GraphBuilder {
   // The constant that the value is, or of which it is a clone or reshape. Returns null for other values.
   [[nodiscard]] ConstantRef constant(ValueId value) const;
 
-  // What has been written so far.
+  // The graph as far as it has been written.
   [[nodiscard]] const Graph& written() const { return graph(); }
-  // The graph. The builder is used up.
+  // Returns the graph. The builder cannot be used afterwards.
   [[nodiscard]] std::shared_ptr<Graph> finish();
 
  private:

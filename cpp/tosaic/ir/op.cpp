@@ -48,7 +48,7 @@ constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, i
           static_cast<std::int8_t>(int16)};
 }
 
-// The column `kernel` is read as text: what it names belongs to a layer above.
+// Reads the column `kernel` as text, since the functions that it names belong to a layer above.
 constexpr OpInfo kOps[] = {
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, ...) \
   make(Op::Name, text, operands, results, traits, false, kAttrsIndex<AttrsT>, int16, #kernel),

@@ -27,11 +27,11 @@ class Team;
 // compute_constants() or their first reader copies.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
 
-// Computes the deferred constants of `graph` and of its regions, in these places if they have one. The
-// threads of `team` share the work; if it is null, the calling thread does all. Then does the same with the
-// deferred constants of `others`, if they still are views of memory of other owners: most of them are not,
-// since they are computed from the constants of `graph`. Does not check whether owners changed their memory:
-// use verify_views() on the graph that was imported.
+// Computes the deferred constants of `graph` and of its regions, and writes each to its place if `places` has
+// one. The threads of `team` share the work; if it is null, the calling thread does all. Then does the same,
+// without places, for deferred constants of `others` that are still views. Most are not, since their sources
+// are constants of `graph`. Does not check whether owners changed their memory: use verify_views() on the
+// graph that was imported.
 void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team,
                        const Places& places = {});
 

@@ -234,8 +234,8 @@ struct StringHash {
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-// Runs `body`. Adds the position in the text to errors of the types that it builds (a list is too long, an
-// order is not a permutation).
+// Runs `body`. If an object that it builds throws an error (a list is too long, an order is not a
+// permutation), adds the position in the text.
 template <class Body>
 auto located_at(const Scanner& scanner, std::size_t at, Body body) {
   try {

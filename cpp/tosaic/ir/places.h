@@ -1,4 +1,4 @@
-// Places: where the elements of deferred constants are to be written: into the bytes of a file, for example.
+// Places: where to write the elements of deferred constants, for example into the bytes of a file.
 //
 //   lay out the file  ->  places  ->  compute the constants there (own_constants.h)
 #pragma once

@@ -32,13 +32,13 @@ bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || 
 
 namespace {
 
-// Where a movement takes an axis of its operand.
+// The axis of the result that an axis of the operand becomes in a movement.
 struct MovedAxis {
   std::int64_t axis = 0;           // of the result
-  std::vector<std::int64_t> from;  // by index along it: the index along the axis of the operand
+  std::vector<std::int64_t> from;  // for each index along it, the index along the axis of the operand
 };
 
-// In a reshape, the axis of the result has the same extent as `from` and the same product of the extents
+// The axis of a reshaped tensor that has the same extent as axis `from`, and the same product of the extents
 // before it.
 std::optional<std::int64_t> reshaped_axis(const Shape& before, const Shape& after, std::int64_t from) {
   std::int64_t lead = 1;
@@ -84,7 +84,7 @@ std::optional<std::int64_t> other_axis(const Graph&, const Node& node, std::int6
   return Graph::attrs<AxisAttrs>(node).axis == from ? std::nullopt : std::optional(from);
 }
 
-// Scales by channel do not follow a movement that has no entry.
+// For movements without an entry, per-channel scales do not move: qparams_after() returns nothing.
 constexpr OpTable<AxisRule> kAxisRules = {
     {Op::kClone, same_axis},          {Op::kFlip, same_axis},    {Op::kSlice, same_axis},
     {Op::kPermute, permuted_axis},    {Op::kPad, unpadded_axis}, {Op::kReshape, axis_of_reshape},
@@ -113,7 +113,7 @@ std::optional<MovedAxis> moved_axis(const Graph& graph, const Node& node, std::i
   return out;
 }
 
-// True if the indices along the axis are the operand's.
+// True if the movement does not change the indices along the axis.
 bool leaves_indices(const MovedAxis& moved, std::int64_t extent) {
   if (static_cast<std::int64_t>(moved.from.size()) != extent) return false;
   for (std::size_t i = 0; i < moved.from.size(); ++i)

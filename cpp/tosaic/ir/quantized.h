@@ -74,10 +74,10 @@ template <class A, class B>
 [[nodiscard]] bool has_zero(const QParams& qparams);
 
 // The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
-// per-channel axis, and the axis of groups, become the axes to which the node moves them. The scales of an
-// axis are reversed, chosen or repeated as its indices are. Returns nothing if the axis is not an axis of the
-// result, if the node inserts a number or takes elements along the axis at indices that are data, and for
-// groups whose indices change. Per-tensor parameters are returned unchanged.
+// per-channel axis, and the axis of groups, become the axes to which the node moves them. If the node
+// reverses, chooses or repeats indices of an axis, its scales follow. Returns nothing if the axis is not an
+// axis of the result, if the node inserts a number or takes elements along the axis at indices that are data,
+// and for groups whose indices change. Per-tensor parameters are returned unchanged.
 [[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,
                                                       const QParamsRef& from);
 

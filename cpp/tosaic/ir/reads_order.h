@@ -1,4 +1,4 @@
-// reads_order: operators that only tell which numbers of a row are larger than others.
+// reads_order: operators whose results depend only on which numbers of a row are larger than others.
 #pragma once
 
 #include "tosaic/ir/op_table.h"

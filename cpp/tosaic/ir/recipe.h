@@ -40,7 +40,7 @@ class Recipe {
   [[nodiscard]] virtual bool is_copy() const { return false; }
   // True if both recipes compute the same bytes from sources that hold the same bytes.
   [[nodiscard]] virtual bool computes_as(const Recipe& other) const { return this == &other; }
-  // True if the storage still says, once its bytes are computed, that they were made by this recipe.
+  // True if the storage remembers, after its bytes are computed, that this recipe made them.
   [[nodiscard]] virtual bool is_remembered() const { return false; }
 
  private:

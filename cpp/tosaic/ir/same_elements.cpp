@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kSamples = 16;
 
-// The storage whose memory the bytes are computed from, or are.
+// The storage itself if its bytes are in memory, else the storage in memory from which they are computed.
 Storage in_memory_of(Storage storage) {
   while (storage.in_memory() == nullptr) {
     const std::shared_ptr<const Recipe> recipe = storage.recipe();

@@ -26,7 +26,7 @@ struct Groups {
   bool operator==(const Groups&) const = default;
 };
 
-// What is wrong with `axis` and `groups` for a tensor of this shape: nothing, or what is expected.
+// Null if `axis` and `groups` fit a tensor of this shape. Otherwise what is expected, for an error message.
 [[nodiscard]] const char* scale_grid_fault(const Shape& shape, const std::optional<std::int64_t>& axis,
                                            const std::optional<Groups>& groups);
 
@@ -42,7 +42,7 @@ class ScaleGrid {
   template <class A>
   ScaleGrid(const Shape& shape, const A& qparams) : ScaleGrid(shape, qparams.axis, qparams.groups) {}
 
-  // The position in the scales of element `i`, in row-major order.
+  // The index, in the list of scales, of the scale of the element with row-major index `i`.
   [[nodiscard]] std::size_t of(std::int64_t i) const {
     return static_cast<std::size_t>(i / behind_channel_ % channels_ * groups_ + i / behind_group_ % groups_);
   }
@@ -51,7 +51,7 @@ class ScaleGrid {
 
  private:
   std::int64_t channels_ = 1, groups_ = 1;
-  std::int64_t behind_channel_ = 1, behind_group_ = 1;  // elements from one position to the next
+  std::int64_t behind_channel_ = 1, behind_group_ = 1;  // elements from one channel (group) to the next
   std::int64_t run_ = 1;
 };
 

@@ -34,7 +34,7 @@ struct SinceRow {
 };
 [[nodiscard]] std::span<const SinceRow> newer_than_1_0();
 
-// The version in which a node of stage tosa became possible.
+// The first version of TOSA that allows this node of stage tosa.
 [[nodiscard]] TosaVersion since(const Graph& graph, const Node& node,
                                 std::span<const SinceRow> newer = newer_than_1_0());
 // The least version of TOSA that has everything in a graph at stage tosa, with its regions.

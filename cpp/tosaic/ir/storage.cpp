@@ -38,7 +38,7 @@ struct AlignedDelete {
   }
 };
 
-// Memory of the system is zero; other memory is not set.
+// Mapped memory is zero; other memory is not set.
 std::shared_ptr<const void> aligned_memory(std::size_t size) {
   if (size >= kMappedBytes) {
     const std::size_t bytes = size + kLargePage;

@@ -34,13 +34,13 @@ class Storage {
 
   [[nodiscard]] bool bound() const { return data_ != nullptr || deferred_ != nullptr; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // Computes a deferred storage. Throws InvalidGraph if the owner of a source of it changed the source since
-  // import.
+  // The bytes. Computes a deferred storage; throws InvalidGraph if the owner of one of its sources changed
+  // the source since import.
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
   [[nodiscard]] std::string change_message() const;
-  // True if somebody else owns the memory, or that which the bytes are still to be computed from, and may
-  // write or free it; change_message() then reports this.
+  // True if another owner may write or free the memory of the bytes or, if they are not computed yet, the
+  // memory from which they will be computed. change_message() then reports changes.
   [[nodiscard]] bool is_view() const;
   // The bytes [begin, begin + size) of a storage that is not deferred, with the same owner.
   [[nodiscard]] Storage part(std::size_t begin, std::size_t size) const;

@@ -1,4 +1,4 @@
-// unset_storage: memory for results. To zero the arrays of a run costs as much time as a fast kernel takes.
+// unset_storage: memory for results that is not zeroed: zeroing it would take as long as a fast kernel.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace tosaic {
 
-// As Storage::allocate, but with bytes of any value, for a caller that writes all of them.
+// As Storage::allocate(), but does not set the bytes: the caller writes all of them.
 [[nodiscard]] Storage unset_storage(std::size_t size);
 
 }  // namespace tosaic

@@ -248,7 +248,7 @@ void Checker::boundary_qparams(const BoundaryFormat& boundary, const TensorType&
   if (!boundary.qparams) return;
   TensorType labelled = type;
   labelled.qparams = boundary.qparams;
-  // TOSA carries u8 as i8, and the caller's arrays are u8.
+  // TOSA stores u8 values as i8, but the caller's array may be u8.
   const DType storage = boundary.qparams->storage;
   if (boundary.source_dtype == storage && without_sign(storage) == type.dtype) labelled.dtype = storage;
   qparams(labelled, name);

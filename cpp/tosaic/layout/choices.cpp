@@ -65,7 +65,7 @@ class OptionSearch {
     }
   }
 
-  // Adds the option that an offered order leads to, or the preferred option if the order leads to none.
+  // Adds the option that fits an offered order, or the preferred option if none fits (`option` is empty).
   void consider(const Node& node, std::optional<LayoutOption> option) {
     add(node, option ? std::move(*option) : rules_.preferred(node));
   }

@@ -27,7 +27,7 @@ struct View {
 [[nodiscard]] std::vector<View> views_of(const Graph& graph);
 // True if the node makes a view. Such a node computes nothing, so it chooses no order.
 [[nodiscard]] bool makes_view(const Graph& graph, const Node& node);
-// The order of the view that such a node makes of an operand in `order`.
+// The order of the result of a node that makes a view, if its operand has `order`.
 [[nodiscard]] DimOrder order_of_view(const Graph& graph, const Node& node, const DimOrder& order);
 
 }  // namespace tosaic::layout

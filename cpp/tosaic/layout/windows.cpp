@@ -24,7 +24,7 @@ bool is_one(std::int64_t extent) { return extent == 1; }
 std::optional<Part> part_of(const Site& site, std::size_t i, std::int64_t in, std::int64_t out) {
   const std::int64_t size = site.kernel[i], before = site.before[i];
   Part part{{static_cast<std::int64_t>(site.first_axis + i), out, size}, size};
-  if (out == 1) {  // one window: the part of the image that is in it
+  if (out == 1) {  // one window: its size is that of its part inside of the image
     part.axis.size = std::min(size - before, in);
     part.count = site.counts_padding ? std::min(size, in + 2 * before) : part.axis.size;
     return part.axis.size > 0 ? std::optional(part) : std::nullopt;

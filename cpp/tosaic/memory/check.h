@@ -1,10 +1,10 @@
 // check: an independent check of a placement.
 //
 // The check shares no code with the planner and does not use the planner's groups of buffers: it looks at
-// pairs of buffers only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the
-// same addresses (one is a view of the other, or both are views of the same buffer), or the later one must be
-// computed in place of the earlier one, whose lifetime ends at the step where the later one begins, or one
-// must be a part of the other, written before it.
+// pairs of buffers only. If the lifetimes and bytes of two buffers overlap, they must hold the same contents
+// at the same addresses (one is a view of the other, or both are views of the same buffer); or the later one
+// must be computed in place of the earlier one, whose lifetime ends at the step where the later one begins;
+// or one must be a part of the other, written before it.
 #pragma once
 
 #include <string>

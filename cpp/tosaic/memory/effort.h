@@ -16,7 +16,7 @@ class Effort {
   explicit Effort(std::size_t units, std::optional<Clock::time_point> deadline = {})
       : left_(units), deadline_(deadline) {}
 
-  // Notes that work was done. Returns false if nothing is left.
+  // Subtracts work that was done. Returns false if nothing is left.
   bool spend(std::size_t units) {
     left_ -= units < left_ ? units : left_;
     unchecked_ += units;
@@ -29,7 +29,7 @@ class Effort {
 
   [[nodiscard]] std::size_t left() const { return left_; }
 
-  // Reserves at most this many units for a part of the search, which settle() returns.
+  // An effort of at most this many units for a part of the search. settle() subtracts what the part spent.
   [[nodiscard]] Effort share(std::size_t units) const {
     return Effort(units < left_ ? units : left_, deadline_);
   }

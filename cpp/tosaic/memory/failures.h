@@ -1,8 +1,8 @@
-// failures: which parts of a search failed before. The rest of a search depends only on the unplaced items
-// and their lowest offsets, not on the order in which the others were placed, so each rest is searched only
-// once.
+// failures: which parts of a search failed before. Whether the remaining items can be placed depends only on
+// their lowest offsets, not on the order in which the others were placed, so each set of remaining items and
+// lowest offsets is searched only once.
 //
-// A key has 128 bits, so that two different parts have the same one in no search that will ever be made.
+// A key has 128 bits, so two different sets will practically never have the same key.
 #pragma once
 
 #include <cstddef>

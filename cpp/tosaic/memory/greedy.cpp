@@ -111,7 +111,7 @@ class Search {
     return best != kNoOffset ? best : low;
   }
 
-  static constexpr std::size_t kUnits = 10;  // of a comparison
+  static constexpr std::size_t kUnits = 10;  // work units of one comparison
 
   const std::vector<Item>& items_;
   std::size_t grain_;

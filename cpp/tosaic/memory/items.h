@@ -6,8 +6,8 @@
 //   c            #####                 c             #
 //   d                  ###             d                 #
 //
-// A clique is a greatest set of items that are needed at one step. Two items share a step if and only if they
-// share a clique, so the cliques replace the steps: there are at most as many of them as items.
+// A clique is a set of items that share a step, and not a part of a larger such set. Two items share a step
+// if and only if they share a clique, so the cliques replace the steps. There are at most as many as items.
 #pragma once
 
 #include <cstddef>

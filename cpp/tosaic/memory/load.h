@@ -1,10 +1,9 @@
-// load: the bytes that each step needs. A range of steps is changed, and its maximum found, in logarithmic
-// time.
+// load: the bytes that each step needs. Adding bytes to a range of steps, and finding the maximum of a range,
+// takes logarithmic time.
 //
-//   a tree over the steps:        each node has the bytes that were added to all of its steps, and the
-//                                 maximum
-//        [0..3]                   over its steps of the bytes that were added to them or to nodes below
-//     [0,1]   [2,3]
+//   a tree over the steps:       each node has two numbers: the bytes that were added to all of its steps,
+//        [0..3]                  and the maximum over its steps of the bytes that were added to them by the
+//     [0,1]   [2,3]              node and the nodes below it
 #pragma once
 
 #include <algorithm>

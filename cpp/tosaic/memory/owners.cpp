@@ -41,7 +41,7 @@ class Owners {
     return out;
   }
 
-  // Calls visit(offset) for places of a result where one of its parts begins where its thread's bytes begin.
+  // Calls visit(offset) for offsets of a result at which a thread's part begins at bytes of this thread.
   template <class F>
   void for_each_fit(std::size_t bytes, F&& visit) const {
     for (const auto& [begin, thread] : last_writers_)
@@ -58,14 +58,14 @@ class Owners {
         visit(offset + begin, offset + end, thread);
   }
 
-  // Makes an entry begin here.
+  // Splits the entry that contains this byte, so that an entry begins at it.
   void cut(std::size_t at) {
     const auto next = last_writers_.upper_bound(at);
     last_writers_.emplace_hint(next, at, std::prev(next)->second);
   }
 
   std::uint32_t threads_;
-  std::map<std::size_t, std::uint32_t> last_writers_;  // of the bytes from the key to the next one
+  std::map<std::size_t, std::uint32_t> last_writers_;  // of the bytes from each key to the next key
 };
 
 // Moves items, one after another in time.
@@ -96,7 +96,7 @@ class Mover {
  private:
   using Range = std::pair<std::size_t, std::size_t>;
 
-  // The offsets that the item may have, as ranges with both ends.
+  // The offsets that the item may have, as ranges that include both ends.
   [[nodiscard]] std::vector<Range> free_offsets(const Item& item,
                                                 const std::vector<std::size_t>& offsets) const {
     std::vector<Range> taken;
@@ -164,8 +164,8 @@ std::size_t bytes_that_change_hands(const std::vector<Item>& items, const std::v
 Arrangement keep_owners(const Items& items, const Arrangement& arrangement, std::uint32_t threads) {
   Arrangement best = arrangement;
   std::size_t least = bytes_that_change_hands(items.items, best.offsets, threads);
-  // Items of full steps stay, because they leave each other little room. How full that is depends on the
-  // network.
+  // Items of full steps do not move, since there is little room. Which steps count as full depends on the
+  // network, so several limits are tried.
   for (const std::size_t divisor : {1, 2, 4}) {
     const std::optional<Arrangement> moved =
         Mover(items, arrangement, threads).move(arrangement.bytes / divisor);

@@ -13,12 +13,12 @@
 
 namespace tosaic::memory {
 
-// The bytes of items that another thread wrote before them, in a run that follows a run.
+// Of the bytes that the items write in a run after the first one, the number that another thread wrote last.
 [[nodiscard]] std::size_t bytes_that_change_hands(const std::vector<Item>& items,
                                                   const std::vector<std::size_t>& offsets,
                                                   std::uint32_t threads);
 
-// Moves items of steps that leave room, so that fewer bytes change hands. The arena does not grow.
+// Moves items of steps with free room, so that fewer bytes change their writers. The arena does not grow.
 [[nodiscard]] Arrangement keep_owners(const Items& items, const Arrangement& arrangement,
                                       std::uint32_t threads);
 

@@ -19,15 +19,15 @@ constexpr std::uint32_t kNobody = 0xffffffffu;
 enum class Preference : std::uint8_t { kLongest, kLargest, kArea };
 constexpr Preference kPreferences[] = {Preference::kLongest, Preference::kArea, Preference::kLargest};
 
-// Units of the first attempt with each preference. Each round has this many times as much as the one before.
+// Units of work for each preference in the first round, and the factor from one round to the next.
 constexpr std::size_t kFirstAttempt = 2'000'000;
 constexpr std::size_t kGrowth = 3;
 
 // The search is recursive: one level for each item that is placed, and for each floor that rises.
 constexpr std::size_t kMostDepth = 3'000;
 
-// Heights that items reach are found if an arena has at most this many units, and if at most this part of the
-// arena may be wasted in a clique. More waste reaches nearly all heights.
+// reach() computes heights only if an arena has at most kMostUnits units, and if at most 1 / kLeastShare of
+// it may be wasted in a clique. With more waste, nearly all heights are reached.
 constexpr std::size_t kMostUnits = 16'384;
 constexpr std::size_t kLeastShare = 16;
 
@@ -76,9 +76,9 @@ class Packer::Search {
   // The state of the unplaced items of a clique.
   struct State {
     std::size_t floor = kNever;  // kNever: all items are placed
-    std::size_t top = 0;         // no arrangement of the items above their releases ends below
+    std::size_t top = 0;         // lower bound of the top of the items, stacked above their releases
     std::size_t bytes = 0;
-    std::uint32_t lowest = 0;  // items whose release is the floor
+    std::uint32_t lowest = 0;  // the number of items whose release is the floor
   };
 
   // What the search changed, so that it can undo it: it raised the release of an item, changed the state of a
@@ -144,7 +144,7 @@ class Packer::Search {
 
   // ---- the search ----
 
-  // Places the unplaced items of cliques begin..end - 1, which no unplaced item leaves.
+  // Places the unplaced items of cliques begin..end - 1. These items are in no clique outside the range.
   Outcome solve(std::uint32_t begin, std::uint32_t end) {
     const std::size_t mark = trail_.size();
     for (std::uint32_t from = begin; from < end;) {
@@ -163,7 +163,7 @@ class Packer::Search {
     return Outcome::kFits;
   }
 
-  // As solve(), where items connect all cliques of the range.
+  // As solve(), for a range in which each clique shares an unplaced item with the next one.
   Outcome branch(std::uint32_t begin, std::uint32_t end) {
     SearchKey key;
     for (std::uint32_t c = begin; c < end; ++c) key ^= keys_[c];
@@ -197,7 +197,7 @@ class Packer::Search {
     return Outcome::kFails;
   }
 
-  // The valley and the clique in it with the fewest branches for the cuts that were made there.
+  // The clique of least difficulty() among all cliques in valleys, and its valley.
   Branching choose(std::uint32_t begin, std::uint32_t end) const {
     Branching best;
     double best_key = 0;
@@ -218,7 +218,7 @@ class Packer::Search {
     return best;
   }
 
-  // Cliques with one branch come first. Of others, a clique where many branches were cut is difficult.
+  // Low numbers are tried first: cliques with one branch, then those with few branches and many cuts so far.
   double difficulty(std::uint32_t clique) const {
     const std::size_t slack = capacity_ - state_[clique].top;
     const double branches = state_[clique].lowest + (slack >= grain_ ? 1.0 : 0.0);
@@ -236,7 +236,7 @@ class Packer::Search {
     return found;
   }
 
-  // True if an equal item, which may be in the place of this one, is tried instead.
+  // True if an equal item, which could take the place of this one, is tried before it.
   bool is_exchanged(std::uint32_t i, std::uint32_t clique) const {
     return std::any_of(cliques_.members[clique].begin(), cliques_.members[clique].end(),
                        [&](std::uint32_t other) {
@@ -298,7 +298,7 @@ class Packer::Search {
     for (std::uint32_t c = cliques_.first[i]; c <= cliques_.last[i]; ++c) touch(c);
   }
 
-  // Adds an unplaced item with its release to the key of the range in which it is, or takes it out again.
+  // Adds the item and its release to the key of its first clique, or removes them if they are in the key.
   void toggle(std::uint32_t i) {
     if (items_[i].bytes != 0) keys_[cliques_.first[i]] ^= SearchKey::of(i, release_[i]);
   }
@@ -323,7 +323,7 @@ class Packer::Search {
         continue;
       }
       fits = false;
-      // In a larger arena more may be wasted, so the heights that are reached here exclude this size only.
+      // A larger arena has more room for waste, so if reach() raised releases, only this size is excluded.
       needed_ = std::min(needed_, reached_ == 0 ? state_[c].top : capacity_ / unit_ * unit_ + unit_);
       ++cuts_[c];
     }
@@ -398,7 +398,7 @@ class Packer::Search {
   std::size_t grain_, unit_ = 1;  // every size and alignment is a multiple of a unit
   Cliques cliques_;
   std::size_t capacity_ = 0, needed_ = kNever, depth_ = 0;
-  std::size_t reached_ = 0;                     // changes of the trail by reach()
+  std::size_t reached_ = 0;                     // the number of changes in the trail that reach() made
   std::vector<std::size_t> release_, offsets_;  // per item
   std::vector<bool> placed_;                    // per item
   std::vector<std::uint32_t> rank_;             // per item

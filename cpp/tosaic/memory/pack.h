@@ -16,8 +16,8 @@
 // Among equal items, the one with the least number is placed first. A part that failed once is not searched
 // again (failures.h). Where little may be wasted, the offset of an item is nearly a sum of sizes (heights.h).
 //
-// Without an arena size that suffices, the search returns the least size at which one of its cuts would not
-// have been made: no smaller arena holds the items.
+// If the items do not fit, the search returns the least arena size at which one of its cuts would not have
+// been made: no smaller arena holds the items.
 #pragma once
 
 #include <memory>

@@ -12,10 +12,10 @@
 namespace tosaic::memory {
 namespace {
 
-// Pairs of items that share a step, and items, up to which the searches compare items with each other. Longer
-// lists are placed in one sweep.
+// Up to this many pairs of items that share a step, the searches compare items with each other. Longer lists
+// are placed in one sweep.
 constexpr std::size_t kMostPairs = 2'000'000;
-// Items up to which the search packs, and moves items to where their threads have them.
+// Up to this many items, place() packs, and moves items to bytes that their threads wrote (owners.h).
 constexpr std::size_t kMostPacked = 2'000;
 
 std::size_t greatest(const std::vector<std::size_t>& list) {
@@ -28,8 +28,8 @@ std::size_t height(const Items& items, std::span<const std::size_t> offsets) {
   return top;
 }
 
-// Looks for the least arena between `bound` and `best`: packs at the bound, raises the bound where that is
-// proven impossible, and lowers `best` by local search where the effort of packing did not suffice.
+// Looks for the least arena between `bound` and `best`: packs at the bound, raises the bound if that is
+// proven impossible, and lowers `best` by local search if the effort did not suffice to pack.
 void search(const Items& items, std::size_t enough, std::size_t& bound, Arrangement& best, Effort& effort) {
   Packer packer(items);
   const auto is_done = [&] { return best.bytes <= std::max(bound, enough) || effort.left() == 0; };
@@ -53,7 +53,7 @@ void search(const Items& items, std::size_t enough, std::size_t& bound, Arrangem
   Effort part = effort.share(units);
   improve(items, best, std::max(bound, enough), part);
   effort.settle(part, units);
-  // The bound could not be decided: sizes between it and the best arrangement are easier.
+  // It is not known whether items fit at the bound. Sizes between it and the best arrangement are easier.
   for (std::size_t low = std::max(bound, enough); !is_done() && best.bytes - low > items.grain;) {
     const std::size_t middle = low + round_up((best.bytes - low) / 2, items.grain);
     if (middle >= best.bytes) break;

@@ -68,8 +68,8 @@ struct PlaceOptions {
   std::size_t budget = 10'000'000;  // units of the searches; a unit is about a nanosecond
   std::size_t enough = 0;           // the search ends at an arena of this size
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // ends the searches earlier
-  // The threads that compute the buffers. If there are several, they keep their bytes where the arena does
-  // not grow by it (owners.h).
+  // The threads that compute the buffers. If there are several, items move so that threads write bytes that
+  // they wrote before, as long as the arena does not grow (owners.h).
   std::uint32_t threads = 1;
 };
 

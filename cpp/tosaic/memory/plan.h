@@ -10,9 +10,9 @@
 //   - A result is computed in place of an operand if the kernel allows it, the operand is in the memory of a
 //     result (not of an input or constant), its contents are not read after that node, operand and result
 //     have the same number of bytes, and no other operand of the node is in the same memory.
-//   - An operand of a concatenation of the outermost extent is written into the result, if it is a result
-//     that fills its memory, which no output has, at an aligned offset (parts.h). The result then has its
-//     memory from the first step of its parts, so this is done only where the lower bound does not rise.
+//   - An operand of a concatenation along the outermost axis is written into the result (sharing.h) if the
+//     operand is a result, fills its memory, which is not an output's, and has an aligned offset. The result
+//     then has its memory from the first step of its parts on, so the lower bound must not rise by this.
 //
 // A kernel that computes several nodes at once does not write the values between them. These values have
 // memory after the arena, for runs that show every value: a run that shows none never touches it.
@@ -45,7 +45,7 @@ struct NodeNeeds {
   std::uint32_t in_place = 0;  // bit i: result 0 may overwrite operand i
   bool writes_all = false;     // write the results even if they could be views (callables, copies)
   std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results (fused)
-  // A later step that may read the operands of `read_later` (bit i: operand i) in place of this one.
+  // A later step that may read some operands instead of this one: operand i if bit i of `read_later` is set.
   std::optional<std::uint32_t> reader = {};
   std::uint32_t read_later = 0;
   bool is_hidden = false;  // only runs that show every value write the results

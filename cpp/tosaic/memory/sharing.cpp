@@ -165,7 +165,7 @@ void Sharing::find_spans() {
   }
 }
 
-// plan.cpp (Roots) decides where a memory is; this is the same decision before parts are shared.
+// Finds the roots outside of the arena, as Roots in plan.cpp does, but before parts are shared.
 void Sharing::find_outside() {
   const std::vector<bool> hidden = hidden_roots();
   for (std::uint32_t i = 0; i < roots_.size(); ++i)
@@ -220,14 +220,14 @@ std::vector<Sharing::Part> Sharing::parts_of(const Node& node,
   return found;
 }
 
-// Drops parts until the greatest load does not rise when the others are written into the whole: the earliest
-// first, because the whole needs its memory from its earliest part on. Changes the load.
+// Drops parts until the greatest load does not rise if the remaining parts are written into the whole. The
+// earliest part is dropped first, since the whole needs its memory from then on. Updates the load.
 void Sharing::choose(std::uint32_t whole, std::vector<Part>& parts, Load& load) const {
   std::stable_sort(parts.begin(), parts.end(), [this](const Part& a, const Part& b) {
     return roots_[a.root].live.first > roots_[b.root].live.first;
   });
   const std::int64_t peak = load.greatest(), bytes = arena_bytes(whole);
-  std::vector<Lifetime> spans{roots_[whole].live};  // of the whole with the first parts of the list
+  std::vector<Lifetime> spans{roots_[whole].live};  // spans[n]: the whole with the first n parts
   for (const Part& part : parts) {
     const Lifetime &live = roots_[part.root].live, &before = spans.back();
     spans.push_back({std::min(before.first, live.first), std::max(before.last, live.last)});

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-// Two groups and what holds their nodes. The nodes have local numbers: their places in `nodes`.
+// Two groups, and what limits the moves of their nodes. Nodes have local numbers: their places in `nodes`.
 struct Pair {
   std::vector<DagNode> nodes;  // ascending, so topological
   std::vector<char> second,
@@ -21,7 +21,7 @@ struct Pair {
   std::vector<std::vector<std::uint32_t>> users, inputs;  // by local number, inside the pair
   // Values whose cost depends on the two groups, by local numbers.
   struct Value {
-    std::uint32_t maker = 0;  // kNone: a node of neither group, or none
+    std::uint32_t maker = 0;  // kNone: not a node of the two groups
     std::vector<std::uint32_t> readers;
     std::uint64_t bytes = 0;
   };
@@ -80,7 +80,7 @@ class Moving {
     return gained;
   }
 
-  // The quotient of the groups as they are.
+  // Computes the quotient of the current groups.
   void arrange() {
     groups_ = numbered(groups_.of);
     members_ = members_of(groups_);
@@ -94,7 +94,7 @@ class Moving {
     work_ += dag_.edges().size();
   }
 
-  // Groups that read a group, as blocks. Without connections, the next group in the order, too.
+  // The blocks of groups that read a group. Unless groups must be connected, also the next group in order.
   [[nodiscard]] std::vector<std::uint32_t> behind(std::uint32_t first) const {
     std::vector<std::uint32_t> found;
     for (const DagNode user : quotient_.dag.users(first))
@@ -107,7 +107,7 @@ class Moving {
     return found;
   }
 
-  // Marks the blocks between two blocks that `first` reaches (1) and that reach `second` (2).
+  // Of the blocks between two blocks, marks those that `first` reaches (1) and those that reach `second` (2).
   void mark_between(std::uint32_t first, std::uint32_t second) {
     marked_.clear();
     const auto visit = [&](std::uint32_t start, char bit, auto neighbours) {
@@ -214,8 +214,8 @@ class Moving {
     }
     for (const Pair::Value& value : pair.values) {
       const auto bytes = static_cast<std::int64_t>(value.bytes);
-      // On the side of the sink if a reader is there. If the maker is not, or is in neither group, the value
-      // enters.
+      // A node that is on the side of the sink (the second group) if a reader is. If the maker is not on that
+      // side, or is in neither group, the value enters the second group.
       const std::uint32_t second = flow_.add_node();
       for (const std::uint32_t reader : value.readers) flow_.add_arc(second, reader, infinite);
       if (value.maker != kNone) {
@@ -223,7 +223,7 @@ class Moving {
         continue;  // a maker in the second group has no readers in the first one
       }
       flow_.feed(second, bytes);
-      // On the side of the source if a reader is there.
+      // A node that is on the side of the source (the first group) if a reader is.
       const std::uint32_t first = flow_.add_node();
       for (const std::uint32_t reader : value.readers) flow_.add_arc(reader, first, infinite);
       flow_.feed(first, -bytes);
@@ -235,7 +235,7 @@ class Moving {
     return sides;
   }
 
-  // By node: a number of the piece that it is in. Pieces are connected, and on one side.
+  // By node: the number of its piece. A piece is a connected set of nodes on one side.
   [[nodiscard]] std::vector<std::uint32_t> pieces(const Pair& pair, const std::vector<char>& sides) {
     std::vector<std::uint32_t> piece(pair.nodes.size(), kNone), open;
     std::uint32_t count = 0;
@@ -318,8 +318,8 @@ class Moving {
     return best;
   }
 
-  // Moves a node of the first group with the nodes after it, or one of the second group with those before it.
-  // Returns false if a node of them may not move.
+  // Moves a node of the first group and the nodes after it, or a node of the second group and the nodes
+  // before it, to the other group. Returns false if one of these nodes may not move.
   [[nodiscard]] bool move(const Pair& pair, std::uint32_t node, std::vector<char>& sides) {
     const char from = sides[node];
     std::vector<std::uint32_t> open{node};
@@ -346,7 +346,7 @@ class Moving {
   std::vector<std::uint32_t> local_;                     // by node: its local number in the pair, or kNone
   std::uint64_t work_ = 0;
   MaxFlow flow_;
-  // For the groups as they are:
+  // For the current groups:
   Quotient quotient_;
   std::vector<std::vector<DagNode>> members_;  // by group
   std::vector<std::uint32_t> by_block_;        // by node of the quotient: its group, or kNoGroup

@@ -9,11 +9,11 @@
 //
 // For two groups, the second of which reads the first, a minimum cut decides which of their nodes are in
 // which group: a value costs its bytes for each group that reads it and does not make it; a node may not be
-// in the second group if a node of the first one reads it; and paths through other nodes of the program hold
-// their ends in their groups. So the result is the best one for these two groups, where groups need not be
-// connected. If they have to be and a side of the cut is not, its smaller pieces go to the other side; if
-// that is no gain, the best move of one node with the nodes after or before it is taken. This is repeated
-// with all pairs of groups until no pair gains.
+// in the second group if a node of the first one reads it; and the ends of paths through other nodes of the
+// program stay in their groups. So the result is the best one for these two groups if groups need not be
+// connected. If they must be, and a side of the cut is not connected, its smaller pieces go to the other
+// side; if that is no gain, one node moves with the nodes after or before it, where that gains most. This is
+// repeated with all pairs of groups until no pair gains.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct BorderValue {
 // The inputs and results of a graph, without constants. Nodes have the numbers of dag_of(graph).
 [[nodiscard]] std::vector<BorderValue> border_values(const Graph& graph);
 
-// The bytes that cross: the bytes of each value, for each other part that reads it. The host is one part.
+// The bytes that cross: a value counts for each part that reads it, except its maker's. The host is a part.
 [[nodiscard]] std::uint64_t border_bytes(std::span<const BorderValue> values, const Groups& groups);
 
 struct BorderRules {
   bool connected = true;            // the nodes of a group have to be connected by edges
   std::vector<std::uint32_t> size;  // by node: what it counts for the least size; empty: 1 each
-  std::uint32_t least_size = 0;     // a group that is as large stays as large
+  std::uint32_t least_size = 0;     // a group of this size or more does not become smaller than this
   std::uint64_t work = 20'000'000;  // about how many edges may be looked at
 };
 

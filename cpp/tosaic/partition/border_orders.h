@@ -30,10 +30,10 @@ struct PartOrders {
 
 struct BorderOrders {
   std::vector<PartOrders> parts;  // by group
-  std::int64_t transposes = 0;  // of the whole program, at the boundary of the program and inside parts, too
-  std::int64_t bytes = 0;       // that they move
-  std::int64_t cost = 0;        // by the objective
-  std::int64_t bound = 0;       // no choice of orders has a lower cost
+  std::int64_t transposes = 0;    // in the whole program, including its boundary and the inside of parts
+  std::int64_t bytes = 0;         // that the transposes move
+  std::int64_t cost = 0;          // by the objective
+  std::int64_t bound = 0;         // no choice of orders has a lower cost
 };
 
 // `needs` are the needs of all claimants. `host` is Split::host. `parts` are the graphs of its groups before

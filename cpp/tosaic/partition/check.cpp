@@ -7,7 +7,7 @@ namespace {
 
 constexpr DagNode kNone = UINT32_MAX;
 
-// Searches paths from one group, back to it.
+// Searches for a path from a group back to the same group.
 class Search {
  public:
   Search(const Dag& dag, const Groups& groups, const std::vector<std::vector<DagNode>>& members)

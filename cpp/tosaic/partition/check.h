@@ -1,4 +1,4 @@
-// check: whether groups are right, by other means than those that made them.
+// check: whether groups are right, by other means than the code that makes them.
 //
 // The makers work with levels, orders and contractions. The checks search paths from each group.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace tosaic::partition {
 
-// A path that leaves a group and comes back to it, perhaps through other groups, as nodes of the dag. Where
-// it goes through a group, it enters at one node and may leave at another one. None if each group can run at
-// once, one after another, in some order.
+// A path that leaves a group and comes back to it, perhaps through other groups, as nodes of the dag. It may
+// enter another group at one node and leave it from another node. None if the groups can run one after
+// another in some order, each as a whole.
 [[nodiscard]] std::optional<std::vector<DagNode>> path_back(const Dag& dag, const Groups& groups);
 // The first group whose nodes are not connected by edges between them, or none.
 [[nodiscard]] std::optional<std::uint32_t> disconnected_group(const Dag& dag, const Groups& groups);

@@ -72,7 +72,7 @@ class Claiming {
   }
 
  private:
-  // The nodes that the claimant supports and nobody has, without sets that it supports in part.
+  // The supported nodes that no claimant has. Excludes nodes of sets that are supported only in part.
   std::vector<bool> free_nodes(const Claim& claim) {
     std::vector<bool> whole(sets_.count, true), free(dag_.size());
     for (DagNode node = 0; node < dag_.size(); ++node) {
@@ -90,7 +90,7 @@ class Claiming {
     refused_.push_back({node, static_cast<std::uint32_t>(at_least_.size()), why});
   }
 
-  // Groups of the free nodes, where finished groups and sets are one node each.
+  // Groups of the free nodes. In the dag that is grouped, each finished group and each set is one node.
   [[nodiscard]] std::pair<Groups, std::uint32_t> sweep(const Claim& claim,
                                                        const std::vector<bool>& free) const {
     std::vector<std::uint32_t> labels = group_;
@@ -134,7 +134,7 @@ class Claiming {
     return with_fewer_border_bytes(contracted.dag, std::move(groups), values, rules);
   }
 
-  // Takes nodes away from the claimant. Returns false if it keeps all.
+  // Takes the nodes of refused groups away from the claimant. Returns false if it keeps all nodes.
   bool refuse(const Claim& claim, const Groups& groups, std::vector<bool>& free) {
     const std::size_t before = refused_.size();
     for (const std::vector<DagNode>& group : members_of(groups)) {

@@ -1,14 +1,14 @@
 // claims: several claimants over one dag, one after another.
 //
-//   a1 -> b1      Claimant A takes {a1, a2}. Its groups are one node each for the claimants after it. So B
-//   b2 -> a2      sees b2 -> A -> b1, and {b1, b2} is not one group: A would have to run between its parts.
+//   a1 -> b1      Claimant A takes {a1, a2}. For the claimants after A, this group is one node. So B sees
+//   b2 -> a2      b2 -> A -> b1, and {b1, b2} is not one group: A would have to run between its parts.
 //
-// A claimant has the fewest groups that are possible after those before it (levels.h, connected.h). Among
-// groupings that are as small, one is chosen in which few bytes cross (border_bytes.h).
+// Each claimant gets the fewest groups that the claimants before it leave possible (levels.h, connected.h).
+// Of several such groupings, one is chosen in which few bytes cross (border_bytes.h).
 //
-// A group may be rejected: because it is too small, or by the claimant, once it has seen the whole group.
-// Then the claimant lacks some nodes of it, and its groups are made again. Each time it lacks more nodes, so
-// this ends.
+// A group may be refused: because it is too small, or by the claimant itself, which is shown the whole group.
+// Then some of its nodes are taken away from the claimant, and the groups of the claimant are computed again.
+// Nodes are taken away each time, so this ends.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Claim {
   bool connected = true;                 // false: a group may have parts that are not connected
   std::vector<std::uint32_t> size = {};  // by node: what it counts for the least size; empty: 1 each
   std::uint32_t least_size = 0;          // of a group
-  // The nodes of a finished group that the claimant does not take after all, or none. It has to name nodes of
-  // the group. The second argument has, by node, whether the claimant has it at the moment.
+  // Which nodes of a finished group the claimant does not take after all; they must be nodes of the group.
+  // The second argument tells for each node whether the claimant has it at the moment.
   std::function<std::vector<DagNode>(std::span<const DagNode>, const std::vector<bool>&)> rejected = {};
 };
 
@@ -53,9 +53,9 @@ struct Claimed {
       refused;  // supported nodes that the claimant did not get, and that nobody before it had
 };
 
-// `together`: nodes that have to be in one group, or in none. `values`: those that may cross between parts;
-// without them, bytes do not matter. Throws InvalidGraph if such a set would wait for itself, if its nodes
-// overlap with the nodes of another set, or if a claimant rejects a node that is not in its group.
+// `together`: sets of nodes; the nodes of a set have to be in one group, or all in none. `values`: values
+// that may cross between parts; if empty, bytes do not matter. Throws InvalidGraph if a set would wait for
+// itself, if two sets have a node in common, or if a claimant rejects a node that is not in its group.
 [[nodiscard]] Claimed claim(const Dag& dag, std::span<const Claim> claims,
                             std::span<const std::vector<DagNode>> together = {},
                             std::span<const BorderValue> values = {});

@@ -104,7 +104,7 @@ Blocks blocks_of(const State& state) {
   return out;
 }
 
-// The number of levels if only one component is supported.
+// The number of levels if only the blocks of `component` are supported.
 std::uint32_t levels_of(const Blocks& blocks, std::uint32_t component, std::vector<std::uint32_t>& level) {
   const std::vector<std::uint32_t>& members = blocks.members[component];
   std::uint32_t count = 1;
@@ -136,7 +136,7 @@ std::uint32_t State::at_least() const {
 struct Side {
   std::array<DagNode, 2> blocks{};
   std::uint32_t count = 0;      // up to 2
-  std::uint32_t supported = 0;  // up to 2, counted over all
+  std::uint32_t supported = 0;  // up to 2, among all neighbours
 };
 
 Side side_of(const State& state, DagNode block, const std::vector<DagNode>& neighbours) {
@@ -275,7 +275,7 @@ class Search {
   std::uint64_t left_;
 };
 
-// The same for a dag that cannot be reduced.
+// connected_groups() for a dag that reduce() cannot make smaller.
 ConnectedGroups of_reduced(const Dag& dag, const std::vector<bool>& supported, std::uint64_t work) {
   const State start(dag, supported);
   ConnectedGroups best{.groups = start.groups(), .at_least = start.at_least()};

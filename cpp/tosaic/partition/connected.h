@@ -7,10 +7,10 @@
 // The problem is NP-hard. It is solved by contractions of edges between supported nodes: every grouping into
 // connected groups is a sequence of contractions that never closes a circle.
 //
-//   reduce    Contractions that are in some best grouping. A supported node whose only user is supported
-//             joins it if at most one of its inputs is supported: in the group of that input, it connects
-//             nothing else, and the user waits for the same nodes with it or without it. Likewise a node
-//             whose only input is supported.
+//   reduce    Contractions that are in some best grouping. A supported node joins its only user, if the user
+//             and at most one input are supported: in the group of the input, it would connect nothing else,
+//             and the user waits for the same nodes with it or without it. Likewise, it joins its only input,
+//             if the input and at most one user are supported.
 //   greedy    Contracts edge after edge, in several orders; on small graphs, in random ones, too. The best
 //             result is an upper bound.
 //   bound     A group lies in one component of supported nodes. A component needs as many groups as it has

@@ -28,13 +28,13 @@ class Contraction {
   [[nodiscard]] std::uint64_t work() const { return work_; }
   // The blocks in topological order.
   [[nodiscard]] std::vector<DagNode> order() const;
-  // Neighbours of a block, by nodes that may be of merged blocks, and may repeat or be in the block itself.
+  // Neighbours of a block, as nodes, of which several may be in one block or in the block itself.
   [[nodiscard]] const std::vector<DagNode>& users(DagNode block) const { return users_[block]; }
   [[nodiscard]] const std::vector<DagNode>& inputs(DagNode block) const { return inputs_[block]; }
 
  private:
-  // Collects in reached_ what `first` reaches up to a place, but for `last`. Returns true if it reaches
-  // `last` through another block.
+  // Collects in reached_ the blocks that `first` reaches up to the place of `last`, without `last`. Returns
+  // true if `first` reaches `last` through another block.
   bool reaches_around(DagNode first, DagNode last);
   void tidy(std::vector<DagNode>& neighbours, DagNode block);
 

@@ -69,7 +69,7 @@ Graph with_own_dequantize(const Graph& graph) {
   out.stage = graph.stage;
   GraphCopy copy(graph, out);
   copy.add_inputs();
-  std::vector<bool> is_taken(graph.values().size());  // by value: a reader, or the caller, has the first node
+  std::vector<bool> is_taken(graph.values().size());  // by value: something uses the original node
   for (const Output& output : graph.outputs()) is_taken[output.value.index()] = true;
   for (const Node& node : graph.nodes()) {
     std::vector<ValueId> operands = copy.all(graph.operands(node));

@@ -24,7 +24,7 @@ namespace tosaic::partition {
 [[nodiscard]] Graph with_own_dequantize(const Graph& graph);
 
 // The regions that have a quantize or dequantize node and more than one node, ascending. A region is convex:
-// a node that computes between two of its nodes belongs to it, too. Regions that this joins are one.
+// a node on a path between two of its nodes belongs to it, too. Regions that this joins become one region.
 [[nodiscard]] std::vector<std::vector<DagNode>> float_regions(const Graph& graph);
 
 }  // namespace tosaic::partition

@@ -8,7 +8,7 @@
 
 namespace tosaic::partition {
 
-// What has been copied of one graph. Several copies may have the same `out`. Both graphs outlive this object.
+// The copies of values of one graph. Several objects may share `out`. Both graphs must outlive this object.
 class GraphCopy {
  public:
   GraphCopy(const Graph& source, Graph& out) : source_(source), out_(out), made_(source.values().size()) {}

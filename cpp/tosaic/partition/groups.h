@@ -2,8 +2,8 @@
 //
 //   group_of   0 0 - 1 1 -      nodes 2 and 5 belong to no group and stay where they are
 //
-// A grouping is right if each group may run at once: its quotient graph, in which each group is one node, has
-// no cycle (check.h).
+// A grouping is right if the groups can run one after another, each as a whole: its quotient graph, in which
+// each group is one node, has no cycle (check.h).
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@
 
 namespace tosaic::partition {
 
-// By node: the lowest level, and the highest one for which the number of levels stays the least. For a node
-// that is not supported, the level of supported nodes that may come directly after it and directly before it.
+// By node: the lowest level, and the highest level that does not increase the number of levels. For a node
+// that is not supported: the levels that a supported node directly after it may have.
 struct Levels {
   std::vector<std::uint32_t> lowest;
   std::vector<std::uint32_t> highest;

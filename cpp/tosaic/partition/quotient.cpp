@@ -38,7 +38,7 @@ Contracted contracted(const Dag& dag, const Groups& groups) {
   return out;
 }
 
-// A circle among the nodes whose inputs were not all taken. Each of them has an input among them.
+// A circle among the nodes with inputs that are not in the order yet. Each of these nodes has such an input.
 std::vector<Edge> circle_among(const Contracted& contracted, const std::vector<std::uint32_t>& left) {
   std::vector<Edge> into(left.size());
   std::vector<bool> has_input(left.size(), false);
@@ -51,7 +51,7 @@ std::vector<Edge> circle_among(const Contracted& contracted, const std::vector<s
       if (left[to] != 0) into[to] = edge, has_input[to] = true;
     }
   }
-  // Against the edges, until a node comes for the second time.
+  // Walks against the edges until a node occurs for the second time.
   std::vector<bool> seen(left.size(), false);
   DagNode node = start;
   for (; !seen[node]; node = contracted.of[into[node].from]) seen[node] = true;

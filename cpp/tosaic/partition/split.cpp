@@ -11,7 +11,7 @@
 namespace tosaic::partition {
 namespace {
 
-// The type of a border: in the logical order of axes.
+// The type of a value that crosses between parts: without a dim order.
 TensorType plain(TensorType type) {
   type.order = {};
   return type;

@@ -82,7 +82,7 @@ class Reader {
     }
   }
 
-  // Which results are read outside of the run that computes them.
+  // Finds the results that are read outside of the run that computes them.
   void find_readers() {
     leaves_run_.assign(graph_.values().size(), false);
     for (std::uint32_t n = 0; n < graph_.nodes().size(); ++n)
@@ -93,7 +93,7 @@ class Reader {
     for (const Output& output : graph_.outputs()) leaves_run_[output.value.index()] = true;
   }
 
-  // The first names of runs come before values, inputs and constants, whose names must give way.
+  // Names calls before values, inputs and constants, which get other names if theirs are taken.
   void name_calls() {
     for (Run& run : runs_) {
       const std::string own = graph_.node_name(graph_.nodes()[run.end - 1]);
@@ -189,7 +189,7 @@ class Reader {
       if (!id.valid()) continue;
       const Value& value = graph_.value(id);
       if (value.kind == ValueKind::kResult && run_of_node_[value.producer.index()] == r) continue;
-      // A number in the arguments of a call of torch: no node of torch's graph has it.
+      // Skips a scalar among the arguments of a torch call: torch's graph has no node for it.
       if (value.kind == ValueKind::kConstant && value.type.rank() == 0) continue;
       const std::size_t place = is_alone ? i : call.operands.size();
       call.operands.push_back({"args[" + std::to_string(place) + "]", call_of_value_[id.index()],

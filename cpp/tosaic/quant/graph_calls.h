@@ -9,8 +9,8 @@
 // calls were merged (a batch norm was folded into a convolution), the call has the first name, and the others
 // are aliases.
 //
-// A call several of whose results are read computes a tuple: it has no value, and each result that is read is
-// a call of its own, as torch's getitem is.
+// If several results of a call are read, the call computes a tuple. It has no value, and each of these
+// results is a call of its own, like a getitem of torch.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ struct GraphCalls {
 [[nodiscard]] GraphCalls graph_calls(const Graph& graph,
                                      const std::map<std::string, std::string>& module_types = {});
 
-// The operand of a call that is read where: operand `operand` of the call's node number `node`. These places
-// are the same in every graph that was imported from the same calls, whatever the names of constants are.
+// A place that reads a value: operand `operand` of node number `node` of a call. These places are the same in
+// every graph that was imported from the same calls, whatever the names of constants are.
 struct ReadPlace {
   std::uint32_t node = 0;
   std::uint32_t operand = 0;

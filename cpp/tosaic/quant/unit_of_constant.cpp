@@ -11,7 +11,7 @@ namespace {
 
 struct Magnitudes {
   double largest = 0;
-  double small = 0;  // the largest one below kLargestActivation or, if there is none, the least one
+  double small = 0;  // the largest one below kLargestActivation; if there is none, the least one
 };
 
 // Returns nothing if a number is not finite.

@@ -23,9 +23,9 @@ struct ConstantUnit {
   std::int64_t largest = 0;  // integers are in -largest..largest
 };
 
-// The narrowest integers in which the constant is exact, or in which the numbers below kLargestActivation
-// have at least `steps` steps between 0 and the largest of them. In 32 bits, kLeastSteps are enough. Returns
-// nothing if there is no such unit, or if a number is not finite.
+// The narrowest integers that represent the constant exactly, or with at least `steps` steps from 0 to its
+// largest number below kLargestActivation. In 32 bits, kLeastSteps are enough. Returns nothing if there is no
+// such unit, or if a number is not finite.
 [[nodiscard]] std::optional<ConstantUnit> unit_of_constant(const Constant& constant,
                                                            double steps = kLeastSteps);
 

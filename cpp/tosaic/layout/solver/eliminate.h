@@ -18,7 +18,7 @@ namespace tosaic::layout {
 struct EliminateLimits {
   std::size_t neighbours = 0xffffffffu;  // the most neighbours of a variable
   std::size_t entries = 0;               // the most entries of a table over a variable and its neighbours
-  bool split = false;                    // if no variable is within the limits, uses several tables for it
+  bool split = false;                    // without a variable in the limits, uses several tables for one
 };
 
 // Minimises out variables of `from`, and their neighbours, until no variable has a factor or, without

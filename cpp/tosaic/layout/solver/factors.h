@@ -1,9 +1,9 @@
 // factors: the cost function while the solver takes it apart, and the certificate of each step.
 //
 // The sum of the constant, the unary costs and the factors that are alive is a function of the variables that
-// are not minimised out yet. This function is the minimum of the cost over all other variables. Once a step
-// has lost something, it is a lower bound of that minimum. Every change is recorded in the certificate, which
-// numbers factors and variables as this class does.
+// are not minimised out yet. This function is the minimum of the cost over all other variables. After a step
+// that is not exact, the function is a lower bound of that minimum. Every change is recorded in the
+// certificate, which numbers factors and variables as this class does.
 #pragma once
 
 #include <span>

@@ -17,7 +17,7 @@ constexpr std::size_t kManyEntries = 256;
 struct Attempt {
   std::vector<std::uint32_t> state;
   Certificate certificate;
-  std::vector<VariableId> split;  // variables of the problem where the bound may have lost something
+  std::vector<VariableId> split;  // minimised in several tables: the bound may be too low
 };
 
 std::vector<VariableId> variables_left(const Factors& factors) {

@@ -1,13 +1,13 @@
 // accuracy: tools that make a quantized network closer to its float network.
 //
 //   before calibration   equalize(), smooth()              scales move between weights and activations
-//   while it runs        SecondMoments, ChannelAbsMax, ChannelSums
+//   during calibration   SecondMoments, ChannelAbsMax, ChannelSums
 //   after calibration    group_scales(), gptq()            weights are rounded
 //   afterwards           correct_bias()                    mean errors move into biases
 //                        weight_error()                    how much the rounding of a weight costs
 //
-// States are merged exactly: they do not depend on the order of samples, on how samples are split into calls,
-// or on the number of workers. All sums that states have are sums of integers.
+// The state of a statistic does not depend on the order of samples, on how samples are split into calls and
+// merged, or on the number of workers: all sums in it are sums of integers.
 #pragma once
 
 #include "tosaic/quant/accuracy/channel_statistics.h"

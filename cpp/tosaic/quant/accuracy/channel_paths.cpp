@@ -15,12 +15,12 @@ std::int64_t product(std::span<const std::int64_t> extents) {
   return out;
 }
 
-// The result has the operand's axes; channels stay if `holds`.
+// For a result with the operand's axes: the place of the channels if `holds`, otherwise nothing.
 std::optional<ChannelPlace> kept(bool holds, const ChannelPlace& place) {
   return holds ? std::optional(place) : std::nullopt;
 }
 
-// The place after these axes, none of which is the axis of the channels, are removed or not.
+// The place of the channels after a reduction over `axes`; nothing if `axes` has the axis of the channels.
 std::optional<ChannelPlace> without_axes(const Dims& axes, bool keepdim, ChannelPlace place) {
   const auto axis = static_cast<std::int64_t>(place.axis);
   if (axes.contains(axis)) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<ChannelPlace> through_permute(const Dims& perm, ChannelPlace place
   return std::nullopt;
 }
 
-// The axis of the channels may be joined with axes after it, and split where one channel ends.
+// A reshape may join the axis of the channels with axes after it, or split it between channels.
 std::optional<ChannelPlace> through_reshape(const Shape& from, const Shape& to, const ChannelPlace& place) {
   const std::span<const std::int64_t> before = from.span(), after = to.span();
   const std::int64_t outer = product(before.first(place.axis)), extent = from[place.axis];
@@ -76,7 +76,7 @@ bool is_axis(std::int64_t axis, const ChannelPlace& place) {
   return axis == static_cast<std::int64_t>(place.axis);
 }
 
-// ---- rules: where the channels of an operand are in the results, if the operator keeps them apart ----
+// ---- rules: where the channels of an operand are in the results; nothing if the operator mixes them ----
 
 struct Carry {
   const Graph& graph;
@@ -103,7 +103,7 @@ Carried quotient(const Carry& c) {
   return broadcast(c);
 }
 
-// matmul of two tensors: rows of the first and columns of the second stay apart.
+// A product of two tensors does not mix the rows of the first one or the columns of the second one.
 Carried matmul(const Carry& c) {
   const std::size_t rank = c.type().rank();
   const std::size_t other = c.graph.type(c.graph.operands(c.node)[1 - c.operand]).rank();
@@ -191,7 +191,7 @@ class Following {
 
   ChannelPaths run() && {
     while (!nodes_.empty() && out_.obstacle.empty()) {
-      const NodeId node = *nodes_.begin();  // in the order of the graph: all scaled operands are known
+      const NodeId node = *nodes_.begin();  // in the order of the graph, so its scaled operands are known
       nodes_.erase(nodes_.begin());
       follow(graph_.node(node));
     }
@@ -239,7 +239,7 @@ class Following {
     return true;
   }
 
-  // Sums of two scaled tensors, or of one and a constant that is scaled, too.
+  // A sum of two scaled tensors, or of one and a constant, which is then divided by the scales, too.
   std::optional<ChannelPlace> through_sum(const Node& node, const std::vector<std::size_t>& scaled) {
     const std::span<const ValueId> operands = graph_.operands(node);
     std::optional<ChannelPlace> found;

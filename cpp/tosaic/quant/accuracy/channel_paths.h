@@ -3,11 +3,11 @@
 //   conv --> relu --> max_pool --> conv
 //    1/s  =   1/s  ==    1/s   ==>  * s       the result of the second conv is as before
 //
-// Between the tensor and the contractions that read it may be operators f with f(x * s) = f(x) * s for each
+// The tensor may reach the contractions that read it through operators f with f(x * s) = f(x) * s for each
 // channel with a scale s > 0: relu, leaky_relu, prelu, abs, neg, clamps at zero, products with other tensors,
-// pools, resizes, means and sums that do not mix channels, movement that does not mix channels, and sums and
-// differences of two such tensors, or with a constant that is scaled, too. Upper bounds as that of relu6 are
-// not scaled, so scales do not move through them.
+// pools, resizes, means, sums and movement that do not mix channels, and sums and differences of two such
+// tensors, or of one and a constant, which is then scaled, too. Upper bounds such as that of relu6 are not
+// scaled, so scales do not move through them.
 #pragma once
 
 #include <map>
@@ -38,7 +38,7 @@ struct ScaledReader {
 struct ScaledConstant {
   NodeId node;
   std::size_t operand = 0;
-  // The constant is broadcast to a tensor of this rank, whose channels are there.
+  // The constant is broadcast to a tensor of rank `rank`; `place` says where its channels are.
   std::size_t rank = 1;
   ChannelPlace place = {};
 };
@@ -53,13 +53,13 @@ struct ChannelPaths {
 // Follows a tensor, whose channels are on `axis`, to all of its readers.
 [[nodiscard]] ChannelPaths channel_paths(const Graph& graph, ValueId value, std::size_t axis);
 
-// Where the channels of operand `operand` of a node are in its results, or nothing if the operator mixes
-// channels or is not homogeneous. The operand may be the only scaled one.
+// Where the channels of operand `operand` of a node are in its results, if no other operand is scaled.
+// Returns nothing if the operator mixes channels or is not homogeneous.
 [[nodiscard]] std::optional<ChannelPlace> carried(const Graph& graph, const Node& node, std::size_t operand,
                                                   const ChannelPlace& place);
 
-// The constant, divided by the scale of each position of an axis of a tensor of this rank, to which the
-// constant is broadcast. If it has one number for all positions, it gets one for each.
+// The constant is broadcast to a tensor of this rank. Returns the constant divided by the scale of each
+// position of an axis of the tensor; if it has one number for all positions, the result has one for each.
 [[nodiscard]] ConstantRef divided_constant(const Constant& constant, std::size_t rank, std::size_t axis,
                                            const std::vector<double>& scales);
 

@@ -1,4 +1,4 @@
-// channel_statistics: what accuracy tools remember of the channels of a tensor.
+// channel_statistics: statistics of each channel of a tensor, for the accuracy tools.
 //
 //   ChannelAbsMax   the largest magnitude of each channel    smooth()
 //   ChannelSums     the exact sum of each channel            correct_bias()
@@ -36,9 +36,9 @@ class ChannelAbsMax {
 };
 
 // Samples are rounded to multiples of 2^(exponent - 30), and the multiples are summed as 64-bit integers.
-// Samples of magnitude up to 2^exponent are allowed, so that an f32 of more than 2^-6 of it is exact, and the
-// error of others is at most 2^-31 of it. observe() and merge() throw QuantMismatch for more than 2^32
-// samples of a channel, so that no sum overflows.
+// Samples have magnitudes up to 2^exponent. An f32 of magnitude 2^(exponent - 7) or more is exact, and the
+// error of a smaller one is at most 2^(exponent - 31). observe() and merge() throw QuantMismatch for more
+// than 2^32 samples of a channel, so that no sum overflows.
 class ChannelSums {
  public:
   // Throws QuantMismatch unless -120 <= exponent <= 127.
@@ -47,7 +47,7 @@ class ChannelSums {
   // Throws LayoutMismatch for another number of channels or values, and QuantMismatch for a sample that is
   // not finite or beyond 2^exponent in magnitude; then the state is as before.
   void observe(std::span<const float> values, ChannelShape shape);
-  // Throws QuantMismatch if the exponent or the number of channels is another one.
+  // Throws QuantMismatch if `other` has another exponent or another number of channels.
   void merge(const ChannelSums& other);
   [[nodiscard]] std::uint64_t count() const { return count_; }  // samples of each channel
   [[nodiscard]] int exponent() const { return exponent_; }
@@ -65,8 +65,8 @@ class ChannelSums {
   std::vector<std::int64_t> sums_;
 };
 
-// The least exponent for ChannelSums of samples in this range; with `differences`, for differences of two of
-// them.
+// The least exponent for ChannelSums of samples in this range or, with `differences`, of differences of two
+// samples in this range.
 [[nodiscard]] int sums_exponent(const Range& range, bool differences = false);
 
 }  // namespace tosaic::quant

@@ -18,7 +18,7 @@
 
 namespace tosaic::quant {
 
-// Where the element of the weight for a group, a channel of the group's result and a column is.
+// The layout of a weight: where its element for a group, a channel of the group's result and a column is.
 struct WeightMatrix {
   std::int64_t groups = 1, channels = 1, columns = 1;
   std::int64_t taps = 1;  // columns of one input channel
@@ -52,8 +52,8 @@ struct Contraction {
   double factor = 1;    // addmm: alpha
 };
 
-// The contraction that a node computes, or nothing if it is none or has no constant weight. `conv`, `linear`,
-// `addmm`, and `matmul` with one constant of rank 2 are contractions.
+// The contraction that a node computes: `conv`, `linear`, `addmm`, or `matmul` with one constant of rank 2.
+// Returns nothing for other operators, or if the weight is not a constant.
 [[nodiscard]] std::optional<Contraction> contraction_of(const Graph& graph, const Node& node);
 
 // As contraction_of(), of the node with this name. Throws InvalidGraph if there is no such node, or if it is

@@ -9,7 +9,7 @@
 namespace tosaic::quant {
 namespace {
 
-// -errors, in the shape that is broadcast to a result of `rank` axes with the channels on `axis`.
+// A constant of -errors that broadcasts to a result of `rank` axes with the channels on `axis`.
 ConstantRef correction(const Graph& graph, const Node& node, std::span<const double> errors, std::size_t rank,
                        std::size_t axis) {
   std::vector<double> values;
@@ -19,7 +19,7 @@ ConstantRef correction(const Graph& graph, const Node& node, std::span<const dou
   return make_constant(graph.node_name(node) + ".bias", graph.type(graph.result(node)).dtype, shape, values);
 }
 
-// The bias of addmm, beta * bias + alpha * product, is broadcast to the result.
+// The bias minus errors / beta: addmm computes beta * bias + alpha * product. Elsewhere, beta is 1.
 ConstantRef corrected_sum(const Constant& bias, double beta, std::span<const double> errors) {
   Shape shape = bias.shape;
   if (shape.empty()) shape.push_back(1);

@@ -25,7 +25,7 @@ struct EqualizedPair {
   std::vector<std::string> between;                 // operators in between
   std::vector<double> scales;                       // s, by channel
   std::vector<double> first_before, first_after;    // ranges of weights, by channel
-  std::vector<double> reader_before, reader_after;  // of all readers
+  std::vector<double> reader_before, reader_after;  // the same, of all readers together
 };
 
 struct Equalized {

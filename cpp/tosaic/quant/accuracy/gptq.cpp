@@ -29,7 +29,7 @@ void require_options(const GptqOptions& options) {
 
 struct Factor {
   Matrix lower = {};           // the factor of the moments in the order of rounding, last column first
-  Eigen::VectorXd added = {};  // to the diagonal of the moments
+  Eigen::VectorXd added = {};  // what was added to the diagonal of the moments
   double damping = 0;
 };
 
@@ -47,7 +47,7 @@ Factor factor_of(const Matrix& moments, std::span<const Index> order, double dam
   const double mean = moments.rows() == 0 ? 0 : moments.diagonal().mean();
   while (true) {
     out.lower = arranged(moments, order);
-    // A column of zeros is independent of all others, with any number on the diagonal.
+    // A column of zeros is independent of all others, so any number on the diagonal is right.
     out.added =
         (out.lower.diagonal().array() == 0)
             .select(mean > 0 ? mean : 1.0, Eigen::VectorXd::Constant(out.lower.rows(), out.damping * mean));
@@ -60,8 +60,8 @@ Factor factor_of(const Matrix& moments, std::span<const Index> order, double dam
 
 // The rounding of the channels of one group of a contraction.
 //
-// Columns are stored last first, as in Factor::lower, so that the column rounded first is in the last row.
-// Each row of `errors_` has w - v of all channels, and after them w - v of the nearest weights.
+// Columns are stored last first, as in Factor::lower, so that the column rounded first is in the last row. A
+// row of `errors_` has w - v of all channels for the chosen v, and then w - v for the nearest weights v.
 class GroupRounding {
  public:
   GroupRounding(const Contraction& contraction, const SecondMoments& moments, std::int64_t group,
@@ -105,7 +105,7 @@ class GroupRounding {
     std::vector<Index> order(static_cast<std::size_t>(moment.rows()));
     std::iota(order.begin(), order.end(), Index{0});
     if (options_.activation_order) {
-      std::vector<double> sums;  // of groups of columns that stay together
+      std::vector<double> sums;  // of groups of columns that are rounded one after another
       const Index together = options_.fit_groups ? unit() : 1;
       for (Index i = 0; i < moment.rows(); i += together)
         sums.push_back(moment.diagonal().segment(i, together).sum());
@@ -166,11 +166,11 @@ class GroupRounding {
     }
   }
 
-  // Computes the scales of the columns [begin, end), none of which is rounded. `moved` has what errors of
-  // rows from `known` on add to them.
+  // Computes the scales of the columns [begin, end) before they are rounded. `moved` has what the errors of
+  // the rows from `known` on add to these columns.
   template <class Moved>
   void fit_scales(Index begin, Index end, Index known, const Moved& moved) {
-    // The numbers to which the columns would be set if they were not rounded.
+    // The weights that would cancel the errors so far, if the columns could have any numbers.
     RowMatrix wanted(end - begin, channels_);
     RowMatrix change(end - begin, channels_);
     for (Index row = end - 1; row >= begin; --row) {

@@ -13,11 +13,11 @@
 //
 // Conditions and details:
 //
-// - `damping` times the mean of the diagonal is added to the diagonal. If the factorisation still fails, the
-//   damping is 1e-6 or ten times as much, until it succeeds. Columns that are always zero have no effect, and
-//   are rounded to the nearest.
-// - Each channel whose expected error, without damping, is not less than with the nearest weights gets the
-//   nearest weights. So the result is never worse.
+// - `damping` times the mean of the diagonal is added to the diagonal. While the factorisation fails, the
+//   damping is multiplied by ten, and is 1e-6 at least. Columns that are always zero have no effect on the
+//   error, and are rounded to the nearest.
+// - A channel gets the nearest weights unless its expected error, without damping, is less than with the
+//   nearest weights. So the result is never worse than the nearest weights.
 // - Results do not depend on the instruction set of the machine: the factorisation and the products come from
 //   one build of Eigen with fixed block sizes.
 #pragma once
@@ -32,12 +32,12 @@ namespace tosaic::quant {
 struct GptqOptions {
   double damping = 0.01;
   std::int64_t block = 128;  // columns whose errors are propagated together: affects speed only
-  // Columns of large moments are rounded first, and columns of equal moments in their order. False: columns
-  // are rounded in their order.
+  // Columns with large moments are rounded first; columns with equal moments stay in their order. False: all
+  // columns are rounded in their order.
   bool activation_order = true;
-  // Scales of groups are computed anew when the first column of the group is rounded, from the weights to
-  // which errors have moved. Groups keep their columns together: with activation_order, groups of large
-  // moments are rounded first. Needs qparams with groups of input channels, and zero points 0.
+  // The scales of a group are computed anew before its first column is rounded, from weights with the errors
+  // of earlier columns. Its columns are rounded in a row, with activation_order those of groups with large
+  // moments first. Needs qparams with groups of input channels, and zero points 0.
   bool fit_groups = false;
   bool search = true;  // fit_groups: as ScaleSearch::search
 };
@@ -47,7 +47,7 @@ struct GptqResult {
   QParams qparams;             // the given ones, with other scales if fit_groups
   double error_before = 0;     // the expected squared error of a row of the result, for the nearest weights
   double error_after = 0;      // the same for `weights`
-  double damping = 0;          // the largest that a group needed, as a share of the mean of the diagonal
+  double damping = 0;          // the largest damping of a group, as a share of the mean of the diagonal
   std::int64_t dead_columns = 0;      // columns that are always zero, of all groups
   std::int64_t nearest_channels = 0;  // channels that got the nearest weights
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-// torch.linspace(1.0, 0.6, 21), which counts from the nearer end.
+// torch.linspace(1.0, 0.6, 21), which computes each half from its own end.
 std::array<float, kSteps + 1> ratios() {
   constexpr float kFirst = 1.0F, kLast = 0.6F;
   const float step = (kLast - kFirst) / static_cast<float>(kSteps);

@@ -27,7 +27,7 @@ InputColumns::InputColumns(const Contraction& contraction, const Shape& input) {
     read_windows(contraction, input);
     return;
   }
-  // Rows [outer, inner] around the axis of the columns, which is the last one or the last one but one.
+  // Rows are [outer, inner]: the axes before and after that of the columns, the last or the last but one.
   std::int64_t outer = 1;
   for (std::size_t i = 0; i < axis; ++i) outer *= input[i];
   inner_ = axis + 1 < input.size() ? input[axis + 1] : 1;

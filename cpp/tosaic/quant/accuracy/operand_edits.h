@@ -11,7 +11,7 @@ namespace tosaic::quant {
 // By node: the new constants by operand. Operands that the node lacks are added.
 using OperandEdits = std::map<NodeId, std::map<std::size_t, ConstantRef>>;
 
-// The graph with these operands. Constants that nothing reads any more are removed.
+// The graph with these constants as operands. Constants that no node reads any more are removed.
 [[nodiscard]] Graph with_operands(const Graph& graph, const OperandEdits& edits);
 
 // The graph without constants that nothing reads.

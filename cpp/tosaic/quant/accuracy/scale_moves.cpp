@@ -61,7 +61,7 @@ std::optional<ScaleSource> norm_source(const Graph& graph, const Node& node, std
   return source;
 }
 
-// A product with a constant that has a number for each position of an axis: the last such axis.
+// A product with a constant that has a number for each position of some axis. Chooses the last such axis.
 std::optional<ScaleSource> product_source(const Graph& graph, const Node& node) {
   const ValueId value = graph.result(node);
   const Shape& shape = graph.type(value).shape;
@@ -96,7 +96,7 @@ std::optional<ScaleSource> second_axis_source(const Graph& graph, const Node& no
   return graph.type(graph.result(node)).rank() < 2 ? std::nullopt : norm_source(graph, node, 1, true);
 }
 
-// The operators that are not contractions.
+// The sources among operators that are not contractions.
 constexpr OpTable<std::optional<ScaleSource> (*)(const Graph&, const Node&)> kRules = {
     {Op::kLayerNorm, last_axis_source<true>},
     {Op::kRmsNorm, last_axis_source<false>},

@@ -15,7 +15,7 @@
 
 namespace tosaic::quant {
 
-// A node whose result can be divided by a scale for each channel, since constants decide the scale: a
+// A node whose result is divided by a scale for each channel if constants of the node are divided: a
 // contraction with a constant weight, a norm with constant parameters, or a product with a constant.
 struct ScaleSource {
   NodeId node;
@@ -23,7 +23,7 @@ struct ScaleSource {
   std::size_t axis = 0;
   std::int64_t channels = 0;
   bool is_contraction = false;
-  std::vector<ScaledConstant> constants;  // other than the weight of a contraction
+  std::vector<ScaledConstant> constants;  // to divide, in addition to the weight of a contraction
 };
 
 [[nodiscard]] std::optional<ScaleSource> source_of(const Graph& graph, const Node& node);
@@ -32,8 +32,8 @@ class ScaleMoves {
  public:
   explicit ScaleMoves(const Graph& graph) : graph_(graph) {}
 
-  // The largest magnitude of the weights of each channel: of the result of a contraction that is a source, or
-  // of all contractions that read the channel.
+  // The largest magnitude of the weights of each channel: of the weights that compute the channel, if the
+  // source is a contraction, or of the weights of all contractions that read the channel.
   [[nodiscard]] std::vector<double> source_ranges(const ScaleSource& source);
   [[nodiscard]] std::vector<double> reader_ranges(const ScaleSource& source, const ChannelPaths& paths);
 

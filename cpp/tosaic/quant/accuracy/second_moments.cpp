@@ -126,7 +126,7 @@ void SecondMoments::add(const Contraction& contraction, std::span<const float> v
   rows_ += source.rows();
 }
 
-// Adds the products of all pairs of columns, whose first `depth` elements are rows.
+// Adds the products of all pairs of columns. The first `depth` elements of each column are samples.
 template <class T>
 void SecondMoments::add_products(std::int64_t group, std::span<const T> columns, std::int64_t depth,
                                  std::vector<T>& panels, std::vector<T>& products) {

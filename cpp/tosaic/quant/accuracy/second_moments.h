@@ -9,10 +9,10 @@
 // merged in any order, from any split of the samples, are equal. The integers are the quantized input's if
 // it has a grid. Otherwise they lie on a grid of 16 bits, whose rounding error is 2^-16 of the range.
 //
-// Bounds: with integers of magnitude m minus the zero point, at most 65535, products are below 2^32. Blocks
-// of 256 rows are multiplied in f32 if 256 m^2 <= 2^24 (integers of 8 bits), and otherwise in f64. Both are
-// exact, in any order of the sums and on every instruction set. Blocks are added up as 64-bit integers.
-// observe() and merge() throw QuantMismatch as soon as rows * m^2 exceeds 2^63 - 1, which 2^31 rows do not.
+// Bounds: integers minus the zero point have magnitudes m <= 65535, so products are below 2^32. Blocks of 256
+// rows are multiplied in f32 if 256 m^2 <= 2^24 (integers of 8 bits), and otherwise in f64. Both are exact,
+// in any order of the sums and on every instruction set. Blocks are added up as 64-bit integers. observe()
+// and merge() throw QuantMismatch if rows * m^2 exceeds 2^63 - 1, so never for up to 2^31 rows.
 #pragma once
 
 #include <cstddef>
@@ -46,17 +46,17 @@ class SecondMoments {
   // Adds the columns that the contraction reads from an input. NaN counts as zero, and numbers beyond the
   // grid are clamped to it. Throws LayoutMismatch for an input whose shape does not suit the contraction.
   void observe(const Contraction& contraction, std::span<const float> values, const Shape& shape);
-  // Adds the samples of another state. Throws QuantMismatch if its grid or its matrices are others.
+  // Adds the samples of another state. Throws QuantMismatch if its grid or the sizes of its matrices differ.
   void merge(const SecondMoments& other);
 
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] std::int64_t columns() const { return columns_; }
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   [[nodiscard]] const InputGrid& grid() const { return grid_; }
-  // The lower triangle of a group, row by row: the sum of q_i q_j is at i * (i + 1) / 2 + j, for j <= i. The
-  // integers q are minus the zero point.
+  // The lower triangle of a group, row by row: the sum of q_i q_j is at i * (i + 1) / 2 + j, for j <= i. Each
+  // q is the integer of a sample minus the zero point.
   [[nodiscard]] std::span<const std::int64_t> sums(std::int64_t group) const;
-  // What to multiply sums by to get the mean of x_i x_j.
+  // A sum of q_i q_j times unit() is the mean of x_i x_j.
   [[nodiscard]] double unit() const;
 
   bool operator==(const SecondMoments&) const = default;

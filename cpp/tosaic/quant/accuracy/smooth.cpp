@@ -25,7 +25,7 @@ class Smoothing {
   }
 
   Smoothed run() && {
-    // The nearest source of a reader is the last one.
+    // The sources are visited from the last one on, so that each reader is scaled by its nearest source.
     for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
       const Node& node = graph_.nodes()[i];
       if (const std::optional<ScaleSource> source = source_of(graph_, node)) visit(*source);
@@ -112,7 +112,7 @@ class Smoothing {
                            .skipped = reason(*contraction, input)});
   }
 
-  // Goes back to the first node that scales cannot pass.
+  // Why nothing moves: goes back from `value` to the first node through which scales cannot move.
   [[nodiscard]] std::string reason(const Contraction& contraction, ValueId value) const {
     std::size_t axis = input_axis(contraction, graph_.type(value).shape);
     while (const Node* node = graph_.producer(value)) {

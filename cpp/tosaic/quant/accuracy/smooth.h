@@ -21,23 +21,23 @@
 namespace tosaic::quant {
 
 struct SmoothedInput {
-  std::string source;                // the name of the node that is divided; empty if there is none
+  std::string source;                // the name of the node whose result is divided; empty if there is none
   std::vector<std::string> readers;  // the contractions whose weights are multiplied
   std::vector<double> scales;        // s, by channel
   std::vector<double> input_before, input_after;    // largest magnitudes, by channel
-  std::vector<double> weight_before, weight_after;  // of all readers
+  std::vector<double> weight_before, weight_after;  // the same of the weights of all readers together
   std::string skipped;  // why nothing moves: a clause; then `scales` and the ranges are empty
 };
 
 struct Smoothed {
   Graph graph;
-  std::vector<SmoothedInput> inputs;  // in the order of the sources, then those that are skipped
+  std::vector<SmoothedInput> inputs;  // in the order of the sources; skipped inputs are last
 };
 
-// `magnitudes` has the largest magnitudes by the name of the value that a contraction reads, for the channels
-// that it contracts. Contractions that read other values are not smoothed on their account. Throws
-// QuantMismatch unless 0 <= alpha <= 1, InvalidGraph for a name of no value, and LayoutMismatch for another
-// number of channels.
+// `magnitudes` has the largest magnitude of each channel that a contraction contracts, by the name of the
+// value that the contraction reads. A contraction that reads another value is smoothed only together with one
+// that reads a value of `magnitudes`. Throws QuantMismatch unless 0 <= alpha <= 1, InvalidGraph for a name of
+// no value, and LayoutMismatch for another number of channels.
 [[nodiscard]] Smoothed smooth(const Graph& graph, const std::map<std::string, ChannelAbsMax>& magnitudes,
                               double alpha = 0.5);
 

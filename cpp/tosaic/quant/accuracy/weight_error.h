@@ -4,8 +4,8 @@
 //   signal = sum over channels of  E |w x|^2       = w M wT             M = E[x xT], of SecondMoments
 //
 // for weights w and rounded weights v. The expectation is the mean over all rows that were observed, and the
-// sums are over the channels of one row of the result. `signal` does not contain the bias. The ratio of the
-// two is the signal-to-noise ratio that the rounding of this weight alone leaves.
+// sums are over the channels of one row of the result. `signal` does not contain the bias. signal / error is
+// the signal-to-noise ratio of a result for which only this weight is rounded.
 #pragma once
 
 #include <span>

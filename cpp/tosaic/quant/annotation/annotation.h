@@ -1,5 +1,5 @@
-// annotation: what a quantizer says about a graph, as data. This is the header of the folder: code outside
-// includes this one, and gets the others by it.
+// annotation: how a quantizer wants the tensors of a graph to be quantized, as data. Code outside of the
+// folder includes only this header, which includes the others.
 //
 //   CallGraph        the nodes of a graph of torch, by name, without torch
 //   AnnotationPlan   slot -> spec, with the rule that set it

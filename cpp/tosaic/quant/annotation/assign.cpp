@@ -44,9 +44,8 @@ Referrers referrers_of(const AnnotationPlan& plan) {
   return referrers;
 }
 
-// Slots outside of `changed` that refer to a slot of `changed` get the spec that their group had: the first
-// of a group gets it, the others share with the first. `referrers` may come from the plan before other
-// changes.
+// Slots that refer to a slot of `changed`, but are not in `changed`, get the old spec of their group: the
+// first of them gets the spec, the others share with the first. `referrers` may be older than the plan.
 void take_over(AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
                const Slots& changed, RuleId rule) {
   const SlotSet is_changed(changed.begin(), changed.end());
@@ -74,7 +73,7 @@ void take_over(AnnotationPlan& plan, const SharingGroups& groups, const Referrer
 
 // ---- assign ----
 
-// Calls whose operands share one scale, such as a concatenation, within the groups of a plan.
+// Finds joins: calls whose operands share one scale within a group of a plan, such as concatenations.
 class Joins {
  public:
   Joins(const AnnotationPlan& plan, const SharingGroups& groups) : plan_(plan), groups_(groups) {
@@ -117,7 +116,7 @@ class Joins {
   std::vector<bool> has_join_;
 };
 
-// Finds the slots that follow each assignment, and joins assignments that have followers in common.
+// Finds the slots that have to follow each assignment, and merges assignments that reach the same slot.
 class Followers {
  public:
   Followers(const AnnotationPlan& plan, const SharingGroups& groups, const Joins& joins,
@@ -187,7 +186,7 @@ class Followers {
       if (group && groups_.group_of(other) == group) visit(other, a);
   }
 
-  // In a group with joins, the references do not say which slots share by way of a join, so the calls do.
+  // For groups with joins. Follows the calls: references do not say which slots share because of a join.
   void visit_up_to_joins(Slot slot, std::uint32_t group, std::uint32_t a) {
     const auto in_group = [&](Slot other) { return groups_.group_of(other) == group; };
     const auto assigned = assigned_.find(slot);
@@ -208,7 +207,7 @@ class Followers {
     visit_operands(tensor, group, a);
   }
 
-  // An operand of a join that other calls read, too, follows where the join reads it only.
+  // If other calls also read an operand of a join, only the edge from the operand to the join follows.
   void visit_operands(NodeIndex call, std::uint32_t group, std::uint32_t a) {
     const bool is_join = joins_.is_join(call, group);
     for (const NodeIndex operand : joins_.operands_of(call)) {
@@ -219,12 +218,12 @@ class Followers {
     }
   }
 
-  // True if what reaches an operand of the call holds for its result, too.
+  // True if a spec that reaches an operand of the call also holds for the result of the call.
   [[nodiscard]] bool may_enter(NodeIndex call, std::uint32_t group, std::uint32_t a) const {
     return !joins_.is_join(call, group) || is_closed(call, a);
   }
 
-  // True if all operands of a call are assigned one spec.
+  // True if all operands of the call are assigned the spec of assignment `a`.
   [[nodiscard]] bool is_closed(NodeIndex call, std::uint32_t a) const {
     return std::ranges::all_of(joins_.operands_of(call), [&](NodeIndex operand) {
       const auto found = assigned_.find(Slot::output(operand));
@@ -242,13 +241,13 @@ class Followers {
   std::vector<std::uint32_t> joined_;
 };
 
-// The scale that an operand has where a join reads it: the scale of the slots which stay in its group.
+// An edge to a join, and the slot whose scale it gets: one that keeps the scale of the group.
 struct JoinedEdge {
   Slot edge, with;
 };
 
-// The edges at which tensors with new specs leave the groups of joins. Those without specs are read with the
-// spec of the tensor otherwise, so that the join would read several scales.
+// The edges without specs at which joins read tensors with new specs. Such an edge needs the scale of the
+// join's other operands; without a spec, the join would read the tensor with the new scale.
 std::vector<JoinedEdge> edges_of_joins(const AnnotationPlan& plan, const SharingGroups& groups,
                                        const Joins& joins, const Slots& reached) {
   const SlotSet is_reached(reached.begin(), reached.end());
@@ -271,8 +270,8 @@ std::vector<JoinedEdge> edges_of_joins(const AnnotationPlan& plan, const Sharing
   return found;
 }
 
-// A known spec of a tensor does not hold where a join reads it together with others: it would clip them. So
-// the edges to joins leave the assignment, unless the rule is about them or gives all operands the spec.
+// A fixed spec of a tensor would clip the other operands of joins that read the tensor. So edges to joins are
+// removed from the assignment, unless the rule names them or all operands of the join get the spec.
 void leave_joins(AnnotationPlan& plan, const SharingGroups& groups, const Joins& joins,
                  std::vector<Assignment>& assignments, RuleId rule) {
   const auto is_closed = [&](NodeIndex call, const QSpec& spec) {
@@ -299,7 +298,7 @@ void leave_joins(AnnotationPlan& plan, const SharingGroups& groups, const Joins&
   }
 }
 
-// The first slot gets the spec, the others share with the first.
+// The first of the slots gets the spec, and the others share with it.
 void set_one_instance(AnnotationPlan& plan, Slots slots, const QSpec& spec, const SlotSet& assigned,
                       RuleId rule) {
   sort_by_plan(plan, slots);
@@ -308,7 +307,7 @@ void set_one_instance(AnnotationPlan& plan, Slots slots, const QSpec& spec, cons
              assigned.contains(slot) ? "" : "it shares its qparams with a slot of the rule");
 }
 
-// True if a follower has a spec that another must not replace.
+// True if a slot that has to follow has a fixed, derived or foreign spec that differs from `spec`.
 bool is_contradicted(const AnnotationPlan& plan, const Followers::Part& part, const SlotSet& assigned,
                      const QSpec& spec) {
   return std::any_of(part.slots.begin(), part.slots.end(), [&](Slot slot) {
@@ -321,7 +320,7 @@ bool is_contradicted(const AnnotationPlan& plan, const Followers::Part& part, co
 
 void assign_part(AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
                  std::span<const Assignment> assignments, const Followers::Part& part, RuleId rule) {
-  // Assignments with equal specs are one: their slots share anyway.
+  // Slots of assignments with equal specs get one instance of the spec: they share anyway.
   std::vector<std::pair<const QSpec*, Slots>> specs;
   SlotSet assigned;
   for (const std::uint32_t a : part.assignments) {
@@ -349,7 +348,7 @@ void assign_part(AnnotationPlan& plan, const SharingGroups& groups, const Referr
 
 // ---- withdraw ----
 
-// Adds the slots whose specs are derived from withdrawn ones, and those that share with them.
+// Adds the slots whose specs are derived from withdrawn slots, and the slots that share with these.
 void add_derived(const AnnotationPlan& plan, const SharingGroups& groups, Slots& withdrawn) {
   std::unordered_map<Slot, Slots> derived;
   for (const Slot slot : plan.slots())
@@ -365,8 +364,8 @@ void add_derived(const AnnotationPlan& plan, const SharingGroups& groups, Slots&
   }
 }
 
-// The slot with a spec of its own that the references of the first member lead to that do not lead in a
-// circle.
+// The references of each member lead to a slot with a spec of its own, or in a circle. Returns the slot for
+// the first member whose references do not lead in a circle.
 std::optional<Slot> source_of(const AnnotationPlan& plan, const Slots& members) {
   for (const Slot member : members) {
     Slot slot = member;
@@ -499,8 +498,8 @@ void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId ru
     const std::optional<Slot> source = source_of(plan, members);
     if (!source) continue;
     const QSpec spec = plan.find(*source)->spec;
-    // Slots with equal specs of their own refer to the first, too: with them next to references, torchao may
-    // take one of the references for the root of the group, which leads in a circle.
+    // Slots with equal specs of their own refer to the first one, too. Otherwise torchao might make a slot
+    // that refers to another one the root of the group, and the references would lead in a circle.
     for (const Slot slot : members)
       plan.set(slot, slot == members.front() ? spec : QSpec(SharedSpec{members.front()}), rule,
                "torch needs the spec of a sharing group at its first slot");

@@ -7,16 +7,16 @@
 //   a fixed spec for x        all three slots, and edge(max_pool -> conv), get its qparams
 //
 // A fixed spec does not pass a call that joins several operands, such as concat: its range would clip the
-// others. The tensor is quantized a second time where the join reads it, with the scale of the others:
+// others. Instead, the join reads the tensor quantized a second time, with the scale of the other operands:
 //
 //   cat([image, features])         edge(image -> cat), output(features) and output(cat) share
 //   a fixed spec for the image     output(image) has it; the others still share, and observe the image, too
 //
 // If all operands get the spec, the result gets it, too.
 //
-// If a slot among them has another fixed spec, or two new specs meet, nothing follows: only the assigned
-// slots change, and those that referred to them share among themselves what they had. A tensor between them
-// is then quantized twice.
+// If one of these slots has another fixed spec, or two assignments with different specs reach the same slot,
+// no slot follows: only the assigned slots change. Slots that referred to them get the old spec and share it
+// among themselves. A tensor between both kinds of slots is then quantized twice.
 #pragma once
 
 #include <span>
@@ -28,47 +28,47 @@
 namespace tosaic::quant {
 
 struct Assignment {
-  std::vector<Slot> slots;  // they get one instance of the spec
+  std::vector<Slot> slots;  // they share one instance of the spec
   QSpec spec;
-  // All slots of a tensor are assigned. Otherwise `slots` is one edge, and other readers of the tensor do not
-  // follow.
+  // True: the assignment is for all slots of a tensor. False: `slots` is one edge, and other readers of the
+  // tensor do not follow.
   bool whole_tensor = true;
-  // Somebody named each of the slots. Otherwise the first one stands for its tensor.
+  // True: the rule names each slot. False: it names the first one; the others are of the same tensor.
   bool names_slots = false;
 };
 
-// Makes all assignments at once. Specs that are shared are set as they are, and nothing follows.
+// Makes all assignments at once. A SharedSpec is set only at the assigned slots; no other slot follows.
 void assign(AnnotationPlan& plan, std::span<const Assignment> assignments, RuleId rule);
 
-// How a slot becomes float.
+// What becomes of a slot whose spec is withdrawn.
 enum class Withdrawal : std::uint8_t {
   kFloat,  // it gets a FloatSpec
   kErase,  // it has no spec any more
 };
 
-// Makes slots float. Slots that share with them share among themselves what they had. Slots whose specs are
-// derived from them become float, too. Slots without a spec are passed over.
+// Makes slots float. Slots that referred to them keep their old spec and share it among themselves. Slots
+// with specs derived from them become float, too. Slots without a spec are passed over.
 void withdraw(AnnotationPlan& plan, std::span<const Slot> slots, Withdrawal how, RuleId rule);
 
 struct FloatOutput {
   NodeIndex node;
-  NodeIndex reader = {};  // a user that reads the float tensor; none if invalid
+  NodeIndex reader = {};  // a user that reads the tensor as floats; invalid: none
 };
 
-// Users that have specs, but none for their edge from the node, read its quantized output. They get an edge
-// that shares with the output.
+// A user that quantizes, but has no spec for its edge from the node, reads the node's quantized output. Gives
+// each such edge a spec that shares with the output.
 void quantize_at_edges(AnnotationPlan& plan, const FloatOutput& output, RuleId rule);
 
-// Makes outputs of nodes float, but not for those users that have specs: they quantize the tensor at their
-// own edges, with the qparams that it had.
+// Makes the outputs of nodes float. Users that have specs quantize the tensor at their own edges, with the
+// qparams that it had.
 void withdraw_outputs(AnnotationPlan& plan, std::span<const FloatOutput> outputs, RuleId rule);
 
-// The slots of a node's output that have quantized specs, its output slot always among them, as the first.
+// The output slot of a node, and the edges from it that have quantized specs.
 [[nodiscard]] std::vector<Slot> tensor_slots(const AnnotationPlan& plan, NodeIndex node);
 
-// Where torchao would refuse the references of a group, because its first slot refers to a later one or
-// because they lead in a circle, sets the spec of the group at its first slot and lets the others refer to
-// that. Changes groups with one of `slots` only; empty: all groups.
+// torchao refuses a group whose first slot refers to a later one, or whose references lead in a circle. For
+// such groups, sets the spec of the group at its first slot and lets the others refer to the first. Changes
+// only groups with one of `slots`, or all groups if `slots` is empty.
 void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId rule);
 
 }  // namespace tosaic::quant

@@ -1,5 +1,5 @@
-// call_graph: the nodes of a graph of torch as plain data, in the order of execution. Plans and rules know no
-// more of a graph than this.
+// call_graph: the nodes of a torch graph as plain data, in the order of execution. Plans and rules see
+// nothing else of the graph.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct CallNode {
   std::optional<std::vector<std::int64_t>> shape = {};  // -1: a size that is not known
   std::vector<NodeIndex> users = {};                    // each once, in the order in which torch lists them
   std::vector<std::string> aliases =
-      {};  // names of calls that are part of this one; selections find it by them
+      {};  // names of other calls that were merged into this one; selections find it by these, too
 };
 
 // An input or output, as the caller of the graph sees it. The node is invalid for an output that is no
@@ -53,9 +53,9 @@ struct GraphPort {
 
 class CallGraph {
  public:
-  // `users` of a node may be empty; then they are derived, in the order of the graph. Throws InvalidGraph if
-  // two nodes have one name, if an operand or port names no node or a later one, or if the users of a node
-  // are not those nodes that read it.
+  // If the `users` of a node are empty, they are derived from the operands, in the order of the graph. Throws
+  // InvalidGraph if two nodes have one name, if an operand or port refers to no node or to a later one, or if
+  // the users of a node are not the nodes that read it.
   CallGraph(std::vector<CallNode> nodes, std::vector<GraphPort> inputs, std::vector<GraphPort> outputs);
   CallGraph(const CallGraph&) = delete;
   CallGraph& operator=(const CallGraph&) = delete;
@@ -69,9 +69,9 @@ class CallGraph {
 
   // The node of this name or alias; invalid if there is none.
   [[nodiscard]] NodeIndex find(std::string_view name) const;
-  // The same. Throws InvalidGraph, with near names, if there is none; `where` begins the message.
+  // As find(), but throws InvalidGraph, with near names, if there is none; `where` begins the message.
   [[nodiscard]] NodeIndex at(std::string_view name, const std::string& where) const;
-  // True if the node of an output slot, or the user of an edge, reads or computes such a tensor.
+  // True if the graph has the node of an output slot or, for an edge, if its user reads its producer.
   [[nodiscard]] bool contains(Slot slot) const;
   // False for tensors of integers and bools, which cannot be quantized. True if the dtype is not known.
   [[nodiscard]] bool may_be_float(NodeIndex index) const;

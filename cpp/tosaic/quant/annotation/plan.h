@@ -53,9 +53,9 @@ class AnnotationPlan {
   [[nodiscard]] const RuleRecord& rule(RuleId rule) const { return rules_[rule.index()]; }
   [[nodiscard]] const std::vector<RuleRecord>& rules() const { return rules_; }
 
-  // Sets or replaces the spec of a slot. A node without an annotation gets one. If the slot has an equal
-  // spec, nothing changes. The edge need not be in the graph: an annotation read from torch may have such
-  // edges.
+  // Sets or replaces the spec of a slot, and adds an annotation to the node if it has none. Changes nothing
+  // if the slot has an equal spec. An edge need not be in the graph: an annotation that was read from torch
+  // may have such edges.
   void set(Slot slot, QSpec spec, RuleId rule, std::string reason = {});
   // Removes the spec of a slot. Returns false if there is none.
   bool erase(Slot slot, RuleId rule, std::string reason = {});
@@ -71,8 +71,8 @@ class AnnotationPlan {
 
   // True if the node has an annotation, possibly without specs.
   [[nodiscard]] bool has_annotation(NodeIndex node) const { return at(node).present; }
-  // Torch's flags of an annotation: other quantizers pass over annotated nodes; without implicit sharing, the
-  // edges of a node share qparams only where a spec says so.
+  // Flags of an annotation in torch. annotated: other quantizers pass over the node. allow_implicit_sharing:
+  // if false, the edges of the node share qparams only where a spec says so.
   [[nodiscard]] bool annotated(NodeIndex node) const { return at(node).annotated; }
   [[nodiscard]] bool allow_implicit_sharing(NodeIndex node) const { return at(node).allow_implicit_sharing; }
   // Both make an annotation if the node has none.
@@ -80,7 +80,7 @@ class AnnotationPlan {
   void set_allow_implicit_sharing(NodeIndex node, bool value);
 
   [[nodiscard]] const std::vector<PlanChange>& history() const { return history_; }
-  // How often a slot got, changed or lost a spec.
+  // The number of times that a spec was set, replaced or removed.
   [[nodiscard]] std::size_t edits() const { return edits_; }
 
  private:

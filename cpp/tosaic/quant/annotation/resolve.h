@@ -1,5 +1,6 @@
-// resolve: everything that a report of a plan shows: the spec of each slot after following references, who
-// set it, sharing groups and conflicts, tensors that are quantized twice, and what is left float and why.
+// resolve: everything that a report of a plan shows: the spec of each slot after following references, the
+// rule that set it, sharing groups and conflicts, tensors that are quantized twice, and why tensors are
+// float.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@ struct ResolvedSlot {
   Slot slot;
   RuleId set_by;
   std::optional<std::uint32_t> group;  // none: the output is explicitly float
-  std::optional<Slot> decided_by;      // the slot whose own spec it has; none after a conflict
+  std::optional<Slot> decided_by;      // the slot whose own spec this slot has; none after a conflict
   bool is_stale = false;               // an edge that the graph does not have
 };
 
 enum class FloatReason : std::uint8_t {
-  kSetToFloat,    // somebody said so
+  kSetToFloat,    // a rule or quantizer set a FloatSpec
   kRemoved,       // a rule removed the spec that it had
-  kNoSpec,        // the node has an annotation without a spec of the result, as inside of a pattern
+  kNoSpec,        // the node is annotated without a spec of its result, as inside of a pattern
   kNotAnnotated,  // nobody annotated the node
 };
 
@@ -33,7 +34,7 @@ enum class FloatReason : std::uint8_t {
 struct FloatTensor {
   NodeIndex node;
   FloatReason reason;
-  RuleId rule = {};  // who set it to float or removed its spec
+  RuleId rule = {};  // the rule that set it to float or removed its spec
 };
 
 // A tensor whose output and an edge are in different groups, so that it is quantized once after the other.

@@ -52,8 +52,8 @@ struct Work {
     if (!assignments.empty()) assign(plan, assignments, id);
   }
 
-  // The rule is about the first slot of an assignment; the others are other slots of the same tensor.
-  // Those leave the assignment if the rule is about them, too, or made them float.
+  // The rule names the first slot of an assignment; the others are slots of the same tensor. Removes a slot
+  // if the rule gives it another spec elsewhere, or made it float.
   void settle_overlaps() {
     std::unordered_map<Slot, const QSpec*> asked;
     for (const Assignment& each : assignments) asked.emplace(each.slots.front(), &each.spec);
@@ -70,7 +70,7 @@ struct Work {
   }
 };
 
-// Positions of the ports that a key means. Throws if there are none.
+// The positions of the ports that have this position, path or node name. Throws if there are none.
 std::vector<std::size_t> find_ports(const Work& work, const std::vector<GraphPort>& ports, const PortKey& key,
                                     const char* kind) {
   std::vector<std::size_t> found;
@@ -98,7 +98,7 @@ std::vector<std::size_t> find_ports(const Work& work, const std::vector<GraphPor
   return found;
 }
 
-// The nodes of the ports that the keys mean, with their specs, each node once.
+// The nodes of the ports to which the keys refer, with their specs. Each node is returned once.
 std::vector<std::pair<NodeIndex, QSpec>> find_nodes(Work& work, const std::vector<GraphPort>& ports,
                                                     const PortSpecs& specs, const char* kind,
                                                     std::size_t& matches) {
@@ -192,7 +192,7 @@ struct Apply {
       throw work.refusal("nothing feeds operand " + text_of(rule.operand) + " of " +
                              quoted(work.graph().node(nodes.front()).name) + " only",
                          "Its producer also feeds other nodes, or `until` selects it", nodes.front());
-    // The selected operators quantize their operands themselves.
+    // The selected operators quantize these tensors at their own edges.
     for (const NodeIndex node : excluded)
       if (feeds_marked(node, nodes)) quantize_at_edges(work.plan, {node}, work.id);
     clear(excluded);
@@ -249,7 +249,7 @@ struct Apply {
   // Adds the changes of a node's operands. Returns how many operands there are.
   std::size_t add_operands(const AroundRule& rule, NodeIndex node, std::vector<bool>& used) const {
     std::size_t matches = 0;
-    std::map<NodeIndex, std::pair<QSpec, std::string>> specs;  // by producer: one edge, maybe read twice
+    std::map<NodeIndex, std::pair<QSpec, std::string>> specs;  // one spec for the edge from each producer
     for (const CallOperand& operand : work.graph().node(node).operands) {
       for (std::size_t i = 0; i < rule.operands.size(); ++i) {
         const auto& [key, spec] = rule.operands[i];
@@ -301,12 +301,12 @@ struct Apply {
         nodes.front());
   }
 
-  // The nodes that feed only the operand of the marked nodes, in the order of the graph.
+  // The nodes that feed this operand of the marked nodes and nothing else, in the order of the graph.
   [[nodiscard]] std::vector<NodeIndex> find_feeding(const ExcludeFeedingRule& rule,
                                                     const std::vector<bool>& nodes,
                                                     const std::vector<bool>& stops, bool& has_operand) const {
     const std::vector<CallNode>& all = work.graph().nodes();
-    // Whether a node is read at all by the set, and whether it is read by anything else.
+    // feeds: the operand or an excluded node reads the node. feeds_others: anything else reads it.
     std::vector<bool> feeds(all.size()), feeds_others(all.size()), is_excluded(all.size());
     for (std::size_t n = all.size(); n-- > 0;) {
       is_excluded[n] = feeds[n] && !feeds_others[n] && !stops[n] && !nodes[n];

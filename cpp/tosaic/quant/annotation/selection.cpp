@@ -39,8 +39,8 @@ std::string_view without_overload(std::string_view target) {
   return last == target.find('.') ? target : target.substr(0, last);
 }
 
-// True if the path, or the path of a module that contains it, has the pattern. A container such as a
-// ModuleList is part of paths only, since nobody calls it.
+// True if the path, or a prefix of it that ends before a dot, matches the pattern. Prefixes count since
+// nobody calls a container such as a ModuleList: it occurs only as a part of the paths of its children.
 bool is_below(std::string_view path, std::string_view pattern) {
   for (std::size_t end = path.find('.'); end != std::string_view::npos; end = path.find('.', end + 1))
     if (matches_glob(pattern, path.substr(0, end))) return true;
@@ -62,7 +62,7 @@ bool has_op(const CallNode& node, const std::string& op) {
   return node.target == op || short_target(node.target) == op || without_overload(node.target) == op;
 }
 
-// True if the name of the call, or of a call that is part of it, meets the condition.
+// True if the name of the call, or of a call that was merged into it, meets the condition.
 template <class Condition>
 bool has_name(const CallNode& node, Condition&& condition) {
   return condition(node.name) || std::any_of(node.aliases.begin(), node.aliases.end(), condition);
@@ -79,7 +79,7 @@ std::regex compiled(const std::string& text) {
   }
 }
 
-// A name that some node fulfils a condition with, and its short form.
+// Names that would satisfy a condition, each with its short form.
 using Names = std::set<std::pair<std::string, std::string>>;
 
 std::string near(const std::string& name, const Names& names) {

@@ -28,8 +28,8 @@ struct Selection {
 // "op='conv2d', module='layer1.*'"
 [[nodiscard]] std::string describe(const Selection& selection);
 
-// Why a selection selects no node: which condition holds for no node, with near names. A sentence without its
-// final full stop.
+// Why a selection selects no node: names the condition that holds for no node, with near names. A sentence
+// without its full stop.
 [[nodiscard]] std::string explain_empty(const CallGraph& graph, const Selection& selection);
 
 }  // namespace tosaic::quant

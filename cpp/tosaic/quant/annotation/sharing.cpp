@@ -51,7 +51,7 @@ class Union {
     return top;
   }
 
-  // The slot whose own spec the references from `slot` lead to; kNone after a conflict.
+  // Follows the references from `slot` to a slot with a spec of its own; kNone after a conflict.
   [[nodiscard]] std::uint32_t resolve(std::uint32_t slot) {
     const std::uint32_t start = slot;
     for (std::size_t steps = 0; is_shared_[slot]; ++steps) {
@@ -92,7 +92,7 @@ class Union {
     join_if_equal(Slot::output(producer));
   }
 
-  // Joins the child's group to the parent's, unless the parent's root already refers to the child's root.
+  // Joins two groups under the parent's root, or under the child's root if the parent's root refers to it.
   void join(std::uint32_t parent, std::uint32_t child) {
     const std::uint32_t parent_root = root(parent), child_root = root(child);
     if (is_shared_[parent_root] && shares_[parent_root] == child_root)
@@ -109,13 +109,13 @@ class Union {
   const AnnotationPlan& plan_;
   const std::vector<Slot>& slots_;
   std::vector<SharingConflict>& conflicts_;
-  std::vector<std::uint32_t> parent_, shares_, keys_;  // a key of 0: float, or shared
+  std::vector<std::uint32_t> parent_, shares_, keys_;  // a key of 0: the spec is float or shared
   std::vector<const QSpec*> specs_;
   std::vector<bool> is_shared_;
   std::size_t shared_count_ = 0;
 };
 
-// Conflicts of the first slot of a group, by which torchao makes the observer.
+// Finds conflicts of the first slot of a group: torchao makes the observer of the group from its spec.
 void check_first(const SlotTable& table, const Union& slots, std::uint32_t first,
                  std::vector<SharingConflict>& conflicts) {
   const Slot slot = table.slots()[first];

@@ -4,10 +4,10 @@
 //                   one group of three: the first two share implicitly, the third explicitly
 //
 // Explicit sharing: a slot with a shared spec joins the group of the slot that it refers to. Implicit
-// sharing: an edge joins the group of the other edges from its producer, and of the producer's output, if
-// their specs resolve to equal numbers (sharing_key) and the user allows implicit sharing. Slots are visited
-// in the order of the plan, users in the order of the graph, and groups join by union-find; all three as
-// torchao does it, since in unusual plans the result depends on them.
+// sharing: an edge joins the group of another edge from its producer, or of the producer's output, if both
+// specs resolve to equal fields (sharing_key) and the user allows implicit sharing. Slots are visited in the
+// order of the plan, users in the order of the graph, and groups join by union-find. torchao does all three
+// in the same way, and in unusual plans the result depends on them.
 //
 // The first slot of a group decides its spec. Where torchao raises an error, or recurses forever, the result
 // has a conflict, and the reference at fault is passed over.
@@ -25,12 +25,12 @@ namespace tosaic::quant {
 struct SharingGroup {
   std::vector<Slot> members;  // in the order of the plan
   Slot root;                  // of the union-find tree: what references of the group resolve to
-  std::optional<Slot> spec;   // the member whose spec, which is not shared, the group has; none: a conflict
+  std::optional<Slot> spec;   // the member with the group's spec, which is not shared; none: a conflict
 };
 
 enum class ConflictKind : std::uint8_t {
-  // `other` has a spec of its own with equal numbers, but with another observer than the spec of its group,
-  // the spec of `slot`, which has no effect. Specs with other numbers are never in one group.
+  // `slot` has the spec of the group. The spec of `other` has the same fields, but another observer, which
+  // has no effect. Specs with different fields are never in one group.
   kUnequalObservers,
   kMissingReference,  // `slot` refers to `other`, which has no spec
   kReferenceCycle,    // the references from `slot` lead in a circle
@@ -59,7 +59,7 @@ class SlotTable {
 
  private:
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> first_;  // by node, and the end
+  std::vector<std::uint32_t> first_;  // by node, its first slot; at the end, the number of slots
 };
 
 class SharingGroups {

@@ -59,7 +59,7 @@ struct KeyOf {
       if (found != spec.fields.end()) key.add(field, found->second);
     }
     std::string text = key.text();
-    // Two specs without any of the fields have equal fields, which is not the empty text of no spec.
+    // Two specs without any of the fields compare equal. An empty text would mean that there is no spec.
     return text.empty() ? std::string("no fields") : text;
   }
 };

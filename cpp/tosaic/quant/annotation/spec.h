@@ -1,4 +1,4 @@
-// spec: how one tensor of a graph shall be quantized, and the place in the graph that this is said about.
+// spec: how one tensor of a graph shall be quantized, and the place in the graph to which this applies.
 //
 //   conv -> relu        slots:  output(conv), edge(conv -> relu), output(relu)
 //
@@ -52,8 +52,8 @@ struct ObservedSpec {
   std::optional<std::int64_t> axis = {};
   bool dynamic = false;
   ObjectId observer = {};
-  // With an axis, 0 or 1: groups of positions of the other one of these two axes have a scale each. Torch's
-  // specs have no such field, so implicit sharing does not compare it.
+  // With an axis of 0 or 1: groups of this many positions of the other one of these two axes have a scale
+  // each. Specs of torch have no such field, so implicit sharing does not compare it.
   std::optional<std::int64_t> group_size = {};
   bool operator==(const ObservedSpec&) const = default;
 };
@@ -88,13 +88,13 @@ struct DerivedSpec {
   bool operator==(const DerivedSpec&) const = default;
 };
 
-// The tensor stays float. A slot without any spec stays float, too; this spec says that somebody wanted so.
+// The tensor stays float. Without any spec it stays float, too; this spec says that somebody asked for it.
 struct FloatSpec {
   bool operator==(const FloatSpec&) const = default;
 };
 
-// A spec of a kind that we do not know. `fields` are the fields of it that implicit sharing compares, by
-// the names that sharing_key() lists, with the texts of their values.
+// A spec of a kind that we do not know. `fields` has those fields of sharing_key() that the spec has: their
+// names, and the texts of their values.
 struct ForeignSpec {
   ObjectId object = {};
   std::vector<std::pair<std::string, std::string>> fields = {};
@@ -108,8 +108,8 @@ using QSpec = std::variant<ObservedSpec, FixedSpec, SharedSpec, DerivedSpec, Flo
 
 // The fields of a spec that implicit sharing compares, with their values, as one text: dtype, dynamic, qmin,
 // qmax, scheme, axis, scale, zero_point. A field that the kind of spec does not have is absent, so a fixed
-// and an observed spec never have equal texts. Observers and functions are not compared. Empty for shared and
-// float specs.
+// and an observed spec never have equal texts. Observers and functions are not compared. The text of a shared
+// or float spec is empty.
 [[nodiscard]] std::string sharing_key(const QSpec& spec);
 
 // The values of fields in ForeignSpec::fields.

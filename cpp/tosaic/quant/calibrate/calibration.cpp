@@ -19,7 +19,7 @@ std::unordered_map<std::string_view, std::uint32_t> values_by_name(const Graph& 
 
 InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& found, std::size_t count) {
   const Node* const producer = graph.producer(value);
-  std::string floats;  // the calls that read it, as in a list
+  std::string floats;  // the calls around the tensor, as elements of a list
   if (producer != nullptr) {
     std::vector<std::string> names{graph.node_name(*producer)};
     for (const NodeId user : graph.users(value))
@@ -59,7 +59,7 @@ bool repeats_operand(const Graph& graph, const Node& node) {
          std::ranges::none_of(attrs.before, is_negative) && std::ranges::none_of(attrs.after, is_negative);
 }
 
-// Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
+// Prefix of the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
 constexpr std::string_view kWatched = "watched.";
 
 // Returns the values by name. An expansion renames some values that with_watched_outputs() made outputs.
@@ -136,7 +136,7 @@ std::vector<Statistic> Calibration::take() {
 
 // ---- repetitions ----
 
-// Backwards, so that the repetitions of a value are known before the value itself is folded.
+// Visits the steps backwards, so that the repetitions of a value are known before it is folded itself.
 void Calibration::fold_repetitions() {
   const Graph& graph = session_.prepared().graph();
   const std::span<const exec::Step> steps = session_.prepared().steps();
@@ -177,7 +177,7 @@ void Calibration::fold_into_operand(const Node& node) {
 
 void Calibration::run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps) {
   if (stream_) run_on(*stream_, inputs, between_steps);
-  // The first call of the stream starts from the initial values, too.
+  // The first sample runs once only: the stream begins with the initial values, too.
   if (!stream_ || has_run_) {
     session_.reset_state();
     run_on(session_, inputs, between_steps);

@@ -9,8 +9,8 @@
 //
 //   %relu -> 0, %pad = pad(%relu) -> 0     %relu is observed, each element counts twice; and zeros are added
 //
-// Each sample runs from the initial values of all states, so that
-// samples do not depend on each other.
+// Each sample runs from the initial values of all states. A graph with states also runs the samples one after
+// another (see Calibration::run()).
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ namespace tosaic::quant {
 struct Watch {
   std::string value;
   std::uint32_t statistic = 0;
-  bool finite = true;  // infinities and NaN are refused; otherwise they are left out
+  bool finite = true;  // throw on infinities and NaN; otherwise leave them out
 };
 
-// The graph in which some watched values are outputs, so that Calibration finds them after operators are
-// expanded: values that nobody reads, whose nodes passes would remove, results of operators that run as
-// expansions, and values that `runs` lacks, the graph that is to run. An expansion may be an operand, and may
-// leave another one unread: a slice_scatter that writes nothing, or everything. Returns the same graph if
+// The graph with outputs for those watched values that Calibration would not find after operators are
+// expanded: values that nobody reads, whose nodes passes would remove; results of operators that run as
+// expansions; and values that `runs`, the graph that will run, lacks. An expansion may return an operand as
+// it is, or not read one (a slice_scatter that writes nothing, or everything). Returns the same graph if
 // there are no such values.
 [[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
                                                                 const std::vector<Watch>& watches,
@@ -53,9 +53,9 @@ class Calibration {
   Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
               std::vector<Statistic> statistics);
 
-  // Runs a sample: one array for each user input of the graph. A graph with states runs it twice: from their
-  // initial values, and as the call that follows the calls of the samples before. So the statistics include
-  // numbers that a row of calls writes to a state, and numbers that are computed from the state. Throws what
+  // Runs a sample: one array for each user input of the graph. A graph with states runs each sample twice:
+  // from the initial values, and as the call that follows the samples before. So the statistics include
+  // numbers that successive calls write to a state, and numbers that are computed from the state. Throws what
   // exec::Session::run() throws, and InvalidGraph, which names the tensor, if a tensor that has to be finite
   // has infinities or NaN. After an error the statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
@@ -78,7 +78,7 @@ class Calibration {
               const std::function<void()>& between_steps);
 
   exec::Session session_;
-  std::optional<exec::Session> stream_;  // of graphs with states: never reset
+  std::optional<exec::Session> stream_;  // graphs with states: runs all samples without a reset
   bool has_run_ = false;
   std::map<std::uint32_t, std::map<std::uint32_t, Feed>> fed_;  // by value and statistic
   std::vector<bool> watched_;                                   // by value

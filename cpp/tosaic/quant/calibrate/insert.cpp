@@ -40,7 +40,7 @@ class Inserter {
   }
 
  private:
-  using Place = std::pair<std::uint32_t, std::uint32_t>;  // value, node; kOutputs in the place of a node
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // value, and its reader: a node or kOutputs
   static constexpr std::uint32_t kOutputs = 0xffffffffU;
 
   void copy(const Node& node) {
@@ -95,8 +95,8 @@ class Inserter {
                                     : numbers;
   }
 
-  // x + where(x <= bound, -inf, 0). To lower-to-integer, the sum is a mask that comparisons make, as one of
-  // bools is.
+  // x + where(x <= bound, -inf, 0). lower-to-integer recognises this sum as a mask made by comparisons, like
+  // a mask that is made from bools.
   ValueId with_infinity(ValueId x, double bound, const OriginRef& origin, const std::string& name) {
     const DType dtype = out_.graph.type(x).dtype;
     const auto number = [&](const char* part, double value) {
@@ -116,7 +116,7 @@ class Inserter {
                           std::span(&integers, 1), origin, name + ".dequantize");
   }
 
-  // The origin of the node that computes the value, or of its first reader.
+  // The origin of the node that computes the value or, if no node does, of the first node that reads it.
   [[nodiscard]] OriginRef origin_of(ValueId value) const {
     if (const Node* const producer = source_.producer(value)) return producer->origin;
     const auto users = source_.users(value);

@@ -19,23 +19,23 @@
 
 namespace tosaic::quant {
 
-// Where a tensor is quantized: for all of its readers and for the graph outputs, or for some nodes only. A
-// tensor may be quantized for all readers and again, with other parameters, for some of them.
+// Where a tensor is quantized: for all of its readers and the graph outputs, or for some readers only. A
+// tensor may be quantized for all readers and a second time, with other parameters, for some of them.
 //
-// The placement of a constant may have elements of its own, for instance weights that were rounded with care:
-// they are quantized in the place of the constant's. Without qparams, they are read as floats.
+// The placement of a constant may have elements of its own, for instance weights that were rounded with care.
+// They replace the elements of the constant. Without qparams, readers get these elements as floats.
 struct Placement {
   ValueId value;
   QParamsRef qparams;
   ConstantRef elements = nullptr;  // of the type of the constant
   std::vector<NodeId> users = {};
-  bool for_outputs = false;  // of placements for some readers: graph outputs that return the value, too
-  bool for_all = false;      // all readers; `users` and `for_outputs` mean nothing
-  // Dequantized numbers up to here were minus infinity, which integers do not have, and become it again.
+  bool for_outputs = false;  // if not for_all: also for graph outputs that return the value
+  bool for_all = false;      // all readers and graph outputs; `users` and `for_outputs` are ignored
+  // Integers have no minus infinity. Dequantized numbers up to this bound become minus infinity again.
   std::optional<double> infinite_below = std::nullopt;
 };
 
-// A constant some of whose elements are beyond the integers.
+// A constant with elements outside of the range of its integers.
 struct Saturation {
   std::string constant;
   Counts counts;
@@ -46,9 +46,9 @@ struct InsertedQuantization {
   std::vector<Saturation> saturated;
 };
 
-// Several placements of one value for some readers with equal qparams share their nodes, and a placement
-// whose qparams are those with which the value is quantized for all readers adds none. Throws QuantMismatch
-// for qparams that do not fit the value.
+// Placements of a value for some readers share their nodes if their qparams are equal. Such a placement adds
+// no nodes if the value is quantized for all readers with the same qparams. Throws QuantMismatch for qparams
+// that do not fit the value.
 [[nodiscard]] InsertedQuantization insert_quantization(const Graph& graph,
                                                        std::span<const Placement> placements);
 

@@ -89,7 +89,7 @@ using AxisSums = OfAxis<ChannelSums>;
 using Statistic =
     std::variant<Range, MovingRange, Histogram, ContractionMoments, AxisAbsMax, AxisSums, MaskRange>;
 
-// The numbers among some samples that take no part in a statistic.
+// How many infinities and NaN, which statistics leave out, are among some samples.
 struct NotFinite {
   std::uint64_t infinities = 0;
   std::uint64_t nans = 0;

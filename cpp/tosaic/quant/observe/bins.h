@@ -9,7 +9,7 @@
 
 namespace tosaic::quant {
 
-// The power of two that makes places of values, for a histogram with this exponent.
+// Values times this power of two are places in a histogram with this exponent.
 [[nodiscard]] inline float unit_of(int exponent) {
   return std::ldexp(static_cast<float>(kernels::kMagnitudes << kernels::kOffsetBits), -exponent);
 }
@@ -19,7 +19,7 @@ namespace tosaic::quant {
   return std::ldexp(1.0 / kernels::kMagnitudes, exponent);
 }
 
-// The magnitudes of a bin other than that of zero: low <= mean < high.
+// The magnitudes of a bin other than the zero bin: low <= mean < high.
 struct Magnitudes {
   double low = 0;
   double high = 0;

@@ -12,8 +12,8 @@ namespace tosaic::quant {
 // Throws LayoutMismatch unless the numbers of values and observers fit the shape.
 void require_channels(std::size_t values, ChannelShape shape, std::size_t observers);
 
-// Calls observers[c].observe() for the values of each channel c: without a copy for runs that are long, and
-// otherwise for copies of many short runs.
+// Calls observers[c].observe() for the values of each channel c. Long runs are passed without a copy; many
+// short runs are copied together first.
 template <class Observer>
 void for_each_channel(std::span<const float> values, ChannelShape shape, std::span<Observer> observers) {
   require_channels(values.size(), shape, observers.size());
@@ -25,7 +25,7 @@ void for_each_channel(std::span<const float> values, ChannelShape shape, std::sp
       observers[run % observers.size()].observe(values.subspan(run * inner, inner));
     return;
   }
-  // Some groups at a time, so that each is read from the cache for all but the first channel.
+  // Visits a few groups at a time, so that all channels after the first read them from the cache.
   const std::int64_t group = shape.channels * shape.inner;
   const std::int64_t groups = std::max<std::int64_t>(1, kCopied / group);
   std::vector<float> copied;

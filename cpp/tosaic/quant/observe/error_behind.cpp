@@ -44,7 +44,7 @@ class ErrorBehind {
   }
 
  private:
-  // Sums over the samples of the bins before one.
+  // Sums over the samples of all bins before a bin.
   struct Sums {
     double count = 0, results = 0, squares = 0, slopes = 0;
   };
@@ -99,8 +99,8 @@ struct Best {
   }
 };
 
-constexpr double kRatio = 0.96;       // of a scale to the one before it
-constexpr double kLeastRatio = 0.25;  // the search ends at this part of the scale of the plain search
+constexpr double kRatio = 0.96;       // of a scale to the scale before it
+constexpr double kLeastRatio = 0.25;  // the search ends at this share of the scale of least_error_qparams()
 constexpr int kMostScales = 512;
 constexpr int kFineSteps = 8;      // on either side of the best scale
 constexpr std::int64_t kNear = 2;  // zero points on either side of the best one

@@ -23,9 +23,9 @@ constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
 constexpr std::size_t kUsualBins = 2048;
-constexpr std::int64_t kFewZeros = 8;  // one in 8 values
+constexpr std::int64_t kFewZeros = 8;  // few: at most one in 8 values
 
-// The place of a bin of the table, without that of zero.
+// The place of a bin that is not the zero bin.
 std::int32_t signed_place(std::int32_t bin) { return bin < kBinsPerSign ? bin + 1 : kBinsPerSign - bin - 1; }
 
 // Appends a bin to sorted bins.
@@ -38,15 +38,14 @@ void append(std::vector<Histogram::Bin>& bins, const Histogram::Bin& bin) {
   }
 }
 
-// The bin as a bin of the doubled range.
+// The bin in a histogram whose range is twice as large.
 Histogram::Bin doubled(Histogram::Bin bin) {
   if (bin.place == 0) return bin;
   const std::int32_t sign = bin.place < 0 ? -1 : 1;
   std::int32_t place = sign * bin.place - 1;
   if (const std::int32_t magnitude = place - kFirstLinearBin + kBinsPerOctave;
       magnitude >= 2 * kBinsPerOctave) {
-    // Two linear bins become one of twice the width. All offsets are even: see the numbers of digits of an
-    // f32.
+    // Two linear bins become one of twice the width. All offsets are even, since an f32 has few digits.
     bin.offsets = (bin.offsets + static_cast<std::uint64_t>(magnitude & 1) * (kOffsets + 1) * bin.count) / 2;
     place = magnitude / 2 + kFirstLinearBin - kBinsPerOctave;
   } else {
@@ -114,13 +113,13 @@ void Histogram::Table::count(std::span<const float> block, float unit) {
   pending_ += block.size();
 }
 
-// Empties the table and returns its counts in ascending places. They are valid until the next call.
+// Empties the table and returns its bins in ascending places. They are valid until the next call.
 std::span<const Histogram::Bin> Histogram::Table::drain() {
   constexpr std::int32_t kGroup = 8;
   static_assert(kBinsPerSign % kGroup == 0 && kFirstZeroBin % kGroup == 0 && kZeroBins % kGroup == 0);
   if (found_.empty()) found_.resize(kUsualBins);
   std::size_t count = 0;
-  // Appends the bins of a group that have samples. Each is written, and the next one overwrites an empty one.
+  // Appends the nonempty bins of a group. Writes each bin; the next one overwrites an empty bin.
   const auto take = [&](std::int32_t first, std::int32_t step) {
     if (found_.size() < count + kGroup) found_.resize(2 * found_.size());
     Bin* end = found_.data() + count;
@@ -162,7 +161,7 @@ void Histogram::observe(std::span<const float> values, Table& table, std::uint64
   float unit = unit_of(exponent_), bound = std::ldexp(1.0F, exponent_);
   for_each_finite(values, batch, [&](std::span<const float> block) {
     if (batch.greatest >= bound || -batch.least >= bound) {
-      // At once for all samples, since each extension empties the table.
+      // Extends the range once for all samples, since each extension empties the table.
       Range whole;
       whole.observe(values);
       take(table);
@@ -185,7 +184,7 @@ void Histogram::take(Table& table) {
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
-  // Each thread has a table that is empty between calls. A call that throws drops it.
+  // Each thread reuses one table, which is empty between calls. A call that throws drops the table.
   thread_local Table idle;
   Table table = std::exchange(idle, {});
   observe(values, table, 1);
@@ -246,7 +245,7 @@ void Histogram::count_few(std::span<const float> values) {
 
 // Adds bins of the same range. In both lists, places ascend.
 void Histogram::add(std::span<const Bin> bins) {
-  // It keeps its memory, since clearing that of each sum would take longer than adding up.
+  // The vector keeps its size between calls: clearing it would take longer than the sums.
   thread_local std::vector<Bin> sum;
   if (sum.size() < bins_.size() + bins.size()) sum.resize(bins_.size() + bins.size());
   const Bin* mine = bins_.data();
@@ -254,7 +253,7 @@ void Histogram::add(std::span<const Bin> bins) {
   const Bin* other = bins.data();
   const Bin* const other_end = other + bins.size();
   Bin* end = sum.data();
-  // Without branches, since no processor predicts which of two bins comes next.
+  // Has no branches, since processors cannot predict which of two bins comes next.
   while (mine != my_end && other != other_end) {
     const bool is_mine = mine->place <= other->place, is_other = other->place <= mine->place;
     const std::uint64_t my_mask = -std::uint64_t{is_mine}, other_mask = -std::uint64_t{is_other};

@@ -1,4 +1,4 @@
-// The range for which quantized samples tell the most about samples: the least Kullback-Leibler divergence.
+// The range whose quantized samples have the least Kullback-Leibler divergence from the samples.
 //
 //   bins of the histogram     | 3 | 7 | 8 | 4 | 2 | 2 | 0 | 1 |
 //   a range that ends here                            ^
@@ -48,9 +48,9 @@ class Divergence {
     }
   }
 
-  // The divergence, times the number of samples. Infinite if no sample is inside: at most half a step beyond
-  // the last integer, where the error is the rounding error. Scales are rounded to f32, so this bound is not
-  // sharp.
+  // The divergence, times the number of samples. Infinite if no sample is inside of the range. A sample
+  // counts as inside up to half a step beyond the last integer, since its error is a rounding error there.
+  // Scales are rounded to f32, so the bound has a small tolerance.
   [[nodiscard]] double at(const QRange& to, Chosen chosen) const {
     const Rounding rounding{.scale = chosen.scale,
                             .low = static_cast<double>(to.qmin - chosen.zero_point),
@@ -75,7 +75,7 @@ class Divergence {
     return sum + clipped(of_first, first, before) + clipped(of_last, end - 1, after);
   }
 
-  // The magnitude at which half of the samples of a sign, or of both, are clipped.
+  // The median magnitude of the negative samples, of the positive ones, or of both.
   [[nodiscard]] double median(bool negative, bool positive) const {
     std::vector<std::pair<double, double>> magnitudes;
     double total = 0;
@@ -95,7 +95,7 @@ class Divergence {
   }
 
  private:
-  // Sums over the bins before one.
+  // Sums over all bins before a bin.
   struct Sums {
     double count = 0, width = 0, information = 0;
   };
@@ -152,7 +152,7 @@ constexpr double kSteps =
     4;  // of a grid in an octave; each finer grid has as many in a step of the one before
 constexpr int kFinerGrids = 3;
 
-// `bound`, and smaller bounds in equal ratios, down to `least`.
+// `bound`, then smaller bounds, each by the same factor, down to `least`.
 std::vector<double> bounds_from(double bound, double least) {
   std::vector<double> found;
   for (int i = 0; i == 0 || found.back() > least; ++i) found.push_back(bound * std::exp2(-i / kSteps));
@@ -168,8 +168,8 @@ std::vector<double> bounds_around(double bound, double most, double step) {
   return found;
 }
 
-// The search among ranges [-below, above]: a coarse grid of both bounds, then finer ones around the best
-// range. A bound alone may have a local minimum, as long as the other one is far from its best.
+// The search among ranges [-below, above]: a coarse grid of both bounds, then finer grids around the best
+// range. The bounds are searched together: with a bad value of one, the other may have a local minimum.
 class Search {
  public:
   Search(const Histogram& histogram, const QRange& to)

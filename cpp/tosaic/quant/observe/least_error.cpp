@@ -5,14 +5,14 @@
 //   samples       clipped        |      rounded to the nearest      |        clipped
 //
 // The multiples of s do not depend on the zero point, which only says how many of them there are on each side
-// of zero. So for one scale, the error is the sum of two functions of the number of steps: one of the
-// negative samples, one of the positive ones. Each falls and is convex in its number of steps: clipping at
-// one more step saves less than clipping at the step before saved. The sum is therefore convex in the zero
+// of zero. So for one scale, the error is the sum of two functions of the number of steps: one for the
+// negative samples, one for the positive ones. Each function falls and is convex: each further step saves
+// less than the step before, because fewer samples are clipped. The sum is therefore convex in the zero
 // point, and the best zero point of a scale is found by bisection.
 //
-// Over the scales there is no such order: values that lie on a grid have sharp minima. The search evaluates a
-// grid of scales and then refines the best minima of the grid. It stops at a scale that is so small that
-// clipping alone makes a larger error than range_qparams(); smaller scales clip more.
+// As a function of the scale, the error is not convex: samples that lie on a grid cause sharp minima. The
+// search evaluates a grid of scales and then refines the best minima of the grid. It ends at a scale so small
+// that clipping alone makes a larger error than range_qparams(); smaller scales clip more.
 //
 // The samples of a bin are assumed to be spread evenly over the widest interval inside of the bin that has
 // their mean in the middle. The mean is exact. Magnitudes are in units of the width of a linear bin, so
@@ -65,11 +65,11 @@ class Side {
 
   [[nodiscard]] std::size_t size() const { return low_.size(); }
 
-  // Computes what rounding to multiples of `scale` costs, for clipped() and error().
+  // Computes the rounding errors for multiples of `scale`, which clipped() and error() use.
   void round_to(double scale) {
     scale_ = scale;
     const double inverse = 1 / scale, cube = scale * scale * scale / 4;
-    // All of the first bins round to zero.
+    // All samples of the bins before `first` round to zero.
     const std::size_t first = std::upper_bound(high_.begin(), high_.end(), scale / 2) - high_.begin();
     const std::size_t size = low_.size();
     const double* low = low_.data();
@@ -106,7 +106,7 @@ class Side {
     return rounded_before(i) + density_[i] * (inside + part * part * part) + beyond(i + 1, limit);
   }
 
-  // Adds the terms of the scale of least squares for the steps to which the means of the bins round.
+  // Adds to the sums for the least-squares scale: the mean of each bin, and the step to which it rounds.
   void add_steps(double steps, double& products, double& squares) const {
     for (std::size_t i = 0; i < size(); ++i) {
       const double step = std::min(nearest(mean_[i] / scale_), steps);
@@ -177,7 +177,7 @@ class Search {
     round_to(scale);
     return least([this](std::int64_t zero_point) { return error_at(zero_point); });
   }
-  // The best scale for the integers that the means of the bins have now, in the units of the search.
+  // The least-squares scale, in units of the search, for the integers to which the means of the bins round.
   [[nodiscard]] double refit(Chosen chosen) {
     round_to(inside(chosen.scale));
     double products = 0, squares = 0;
@@ -323,7 +323,7 @@ LeastError least_error_qparams(const Histogram& histogram, const QRange& to) {
   // Twice the scale of the whole range: a grid of values, such as whole numbers, may need up to that.
   const double high = 2 * start;
   if (best.error() > 0 && low < high) {
-    // The fewer bins, the finer the grid: few values may lie on a grid of their own.
+    // A histogram with few bins gets a finer grid: its values may lie on a grid of their own.
     const std::size_t count = std::clamp<std::size_t>(200'000 / (search.bins() + 1), 96, 2048);
     const std::vector<double> scales = scales_between(low, high, count);
     std::vector<double> errors;

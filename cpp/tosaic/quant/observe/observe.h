@@ -8,8 +8,8 @@
 //                          MaskRange  visible, hidden --mask_qparams()-------->  scale, zero point
 //
 // Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls
-// and merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no
-// other number takes part in.
+// and merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and
+// affect no other number.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct MaskRange {
   Range visible;
   Range hidden;
 
-  // Returns what takes no part in either: NaN and plus infinity.
+  // Returns the counts of the samples that are in neither range: NaN and plus infinity.
   Range observe(std::span<const float> values);
   void observe(float value, std::uint64_t times);  // a finite value
   void merge(const MaskRange& other);
@@ -54,7 +54,7 @@ struct MaskRange {
 // order.
 [[nodiscard]] Range moving_average(const Range& before, const Range& batch, float weight);
 
-// How row-major values of one axis are arranged: `outer` groups of `channels` runs of `inner` values.
+// A row-major array with one channel axis: `outer` groups of `channels` runs of `inner` values.
 struct ChannelShape {
   std::int64_t outer = 1;
   std::int64_t channels = 1;
@@ -88,8 +88,8 @@ class Histogram {
   class Table;
 
   void observe(std::span<const float> values);
-  // Counts each sample `times` times, at first in the table. Until take(), the bins, and all functions that
-  // read them, lack these samples, and this histogram has to observe with the same table.
+  // Counts each sample `times` times, at first only in the table. Until take(), the bins lack these samples:
+  // do not call functions that read the bins, and observe only with the same table.
   void observe(std::span<const float> values, Table& table, std::uint64_t times);
   void observe(float value, Table& table, std::uint64_t times);  // a finite value
   void take(Table& table);
@@ -118,8 +118,8 @@ class Histogram {
   static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
 };
 
-// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory
-// that it did not take before.
+// Counts for each bin. After take() the table is empty, and it keeps its memory: observing again allocates
+// none.
 class Histogram::Table {
  public:
   [[nodiscard]] bool empty() const { return pending_ == 0; }
@@ -132,14 +132,14 @@ class Histogram::Table {
   std::vector<std::uint64_t> entries_;
   std::uint64_t pending_ = 0;  // samples in the entries, without repetition
   std::uint64_t times_ = 1;    // how many times each of them counts
-  bool has_zeros_ = false;     // the block before had many
+  bool has_zeros_ = false;     // the last block had many zeros
   std::vector<Bin> found_;     // memory of drain()
 };
 
 // As observe_channels() of ranges, with a histogram for each channel.
 void observe_channels(std::span<const float> values, ChannelShape shape, std::span<Histogram> histograms);
 
-// The quantization that is asked for.
+// The integers to which samples are quantized, and the scheme.
 struct QRange {
   std::int64_t qmin = -128;
   std::int64_t qmax = 127;
@@ -173,17 +173,17 @@ struct Chosen {
 //
 //   1024 + the largest visible magnitude   hides all scores up to 500, whatever number the caller hides with
 //   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: in a row
-//                                          that is hidden as a whole, f32 loses the scores, and these
-//                                          integers lose them, too
+//                                          that is hidden as a whole, the sum in f32 rounds the scores away,
+//                                          and these integers do so, too
 //
 // Throws what require_range() throws.
 [[nodiscard]] Chosen mask_qparams(const MaskRange& range, const QRange& to);
 
 // The scale and zero point for which the range that contains `fraction` of the samples, extended to zero,
-// just fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range
-// contains this share of the magnitudes. Its bounds differ by less than the width of a bin from those that
-// linear interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what
-// require_range() throws, and QuantMismatch for a fraction that is not above 0 and at most 1.
+// just fits. Half of the other samples are below the range, and half are above it; a symmetric range contains
+// this fraction of the magnitudes. Its bounds differ by less than the width of a bin from those that linear
+// interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what require_range()
+// throws, and QuantMismatch for a fraction that is not above 0 and at most 1.
 [[nodiscard]] Chosen percentile_qparams(const Histogram& histogram, double fraction, const QRange& to);
 
 struct LeastError {
@@ -192,8 +192,8 @@ struct LeastError {
 };
 
 // The scale and zero point of least expected squared error over the histogram. Zero is representable, and the
-// scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
-// no other parameters are better. Throws what require_range() throws.
+// scale is at least least_scale. Returns those of range_qparams() if none are better, so the error is never
+// above theirs. Throws what require_range() throws.
 [[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
 
 struct LeastEntropy {
@@ -202,18 +202,18 @@ struct LeastEntropy {
 };
 
 // The scale and zero point of least Kullback-Leibler divergence between the histogram of the samples and that
-// of the quantized ones, which are spread evenly over each step. Samples beyond the range add to its first
-// and last bin, and are missing among the quantized ones. Only ranges within that of range_qparams() are
-// tried, and that one is chosen if no other one is better. Zero is representable, and the scale is at least
-// least_scale. Throws what require_range() throws.
+// of the quantized samples, which are spread evenly over each step. Samples beyond the range add to the first
+// and last bin of the former, and are missing in the latter. Only ranges within that of range_qparams() are
+// tried, and the whole range wins ties. Zero is representable, and the scale is at least least_scale. Throws
+// what require_range() throws.
 [[nodiscard]] LeastEntropy least_entropy_qparams(const Histogram& histogram, const QRange& to);
 
 // The means of the bins, ascending.
 [[nodiscard]] std::vector<double> means_of(const Histogram& histogram);
 
-// As least_error_qparams(), with the error of f(x) in the place of that of x, for a tensor that only the
-// function f reads. `results` are f(means_of(histogram)). Integers of more than 8 bits, whose errors are
-// small wherever they are, get what least_error_qparams() returns. Throws what that throws, LayoutMismatch
+// As least_error_qparams(), but minimizes the error of f(x) instead of x, for a tensor that only the function
+// f reads. `results` are f(means_of(histogram)). For integers of more than 8 bits, whose errors are always
+// small, returns what least_error_qparams() returns. Throws what least_error_qparams() throws, LayoutMismatch
 // for another number of results, and QuantMismatch for results that are not finite.
 [[nodiscard]] LeastError least_error_behind(const Histogram& histogram, const QRange& to,
                                             std::span<const double> results);

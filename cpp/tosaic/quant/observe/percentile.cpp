@@ -5,10 +5,10 @@
 //   affine           from quantile((1 - fraction) / 2) to quantile((1 + fraction) / 2)
 //   symmetric        quantile(fraction) of |x|, to both sides
 //
-// A histogram knows the first and the last sample exactly, and of each other one the bin. The c samples of a
-// bin are taken to be spread evenly around their mean, which is exact, as far as the bin reaches to both
-// sides: the k-th one is at (k + 1/2) / c of this interval. So a quantile differs from that of the samples by
-// less than the width of a bin.
+// A histogram has the exact least and greatest sample, and the bin of each other sample. The c samples of a
+// bin are taken to be spread evenly over the widest interval inside of the bin around their exact mean: the
+// k-th one is at (k + 1/2) / c of this interval. So a quantile differs from that of the samples by less than
+// the width of a bin.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -49,7 +49,7 @@ class Sorted {
  private:
   struct Spread {
     double low = 0, high = 0;
-    std::uint64_t first = 0, count = 0;  // the number of samples before it and in it
+    std::uint64_t first = 0, count = 0;  // the number of samples before the bin and in it
   };
 
   [[nodiscard]] double at(std::uint64_t k) const {
@@ -84,7 +84,7 @@ std::vector<Histogram::Bin> bins_of_magnitudes(std::span<const Histogram::Bin> b
   return merged;
 }
 
-// The least magnitude of the samples, as far as their bounds tell it.
+// The least magnitude of the samples: exact if all have one sign, otherwise that of the first bin.
 double least_magnitude(const Range& range, double of_first_bin) {
   if (range.least >= 0) return range.least;
   if (range.greatest <= 0) return -static_cast<double>(range.greatest);

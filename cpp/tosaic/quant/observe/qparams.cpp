@@ -36,7 +36,7 @@ Chosen range_qparams(const Range& range, const QRange& to) {
     return {std::max(scale, to.least_scale), to.zero_point};
   }
   float scale = (greatest - least) / steps;
-  if (std::isinf(scale))  // the difference of two f32 may be none
+  if (std::isinf(scale))  // the difference of two f32 may overflow
     scale = static_cast<float>((static_cast<double>(greatest) - static_cast<double>(least)) /
                                static_cast<double>(steps));
   scale = std::max(scale, to.least_scale);

@@ -1,4 +1,4 @@
-// behaviour: what the planner does about an operator: the column `quantization` of ir/ops.def.
+// behaviour: how the planner treats each operator: the column `quantization` of ir/ops.def.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace tosaic::quant {
 
-// In the order of importance: a call that became several nodes has the last behaviour among them.
+// In ascending importance: a call that became several nodes has the most important behaviour among them.
 enum class Behaviour : std::uint8_t {
   kSource,      // no operand: arange, full
   kMovement,    // elements are moved: the result has the integers of the operand
-  kSelection,   // elements are chosen by their order or bounded: the same. Also ends a cluster: conv -> relu
-  kJoin,        // elements of several operands: those that nothing else reads share one scale
+  kSelection,   // elements are chosen by order, or bounded: like movement. Also ends a cluster: conv -> relu
+  kJoin,        // elements of several operands: operands that nothing else reads share one scale
   kLookup,      // rows of a table, by an index
   kPredicate,   // the result is an index or a truth value: operands are read as they are
   kSignChange,  // exact on integers

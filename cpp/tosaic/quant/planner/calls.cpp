@@ -1,4 +1,4 @@
-// calls: reads the calls of a graph: what each does, and on what its result depends.
+// calls: reads the calls of a graph: what each call does, and on which inputs its result depends.
 #include <algorithm>
 #include <cmath>
 
@@ -9,14 +9,14 @@
 namespace tosaic::quant {
 namespace {
 
-// Arithmetic with whole results of whole operands.
+// Arithmetic whose results are whole numbers if the operands are.
 constexpr OpTable<bool> kClosedOnWholeNumbers = {
     {Op::kAdd, true},     {Op::kSub, true},     {Op::kMul, true}, {Op::kWhere, true},
     {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kSum, true}, {Op::kCumsum, true}};
 // Operators that round each number to a whole one.
 constexpr OpTable<bool> kRoundToWholeNumbers = {
     {Op::kRound, true}, {Op::kFloor, true}, {Op::kCeil, true}, {Op::kTrunc, true}};
-// The result of such an operator is low, or high, only if all numbers are.
+// kHaveFloor: maxima, whose result is low only if all numbers are. kHaveCeiling: minima, likewise high.
 constexpr OpTable<bool> kHaveFloor = {{Op::kAmax, true},
                                       {Op::kMaxPool, true},
                                       {Op::kAdaptiveMaxPool, true},
@@ -71,7 +71,7 @@ void Planner::read_calls() {
   read_units(by_name);
 }
 
-// The gather node of a call that returns elements in their order, such as sort or topk; null for other calls.
+// The gather node of a call that returns sorted elements, such as sort or topk; null for other calls.
 const Node* Planner::sorted_elements(const Call& c) const {
   if (c.main == nullptr || c.main->op != Op::kArgsort) return nullptr;
   const ValueId from = graph_.operands(*c.main)[0], positions = graph_.result(*c.main);
@@ -93,14 +93,14 @@ Behaviour Planner::node_behaviour(const Node& node) {
   return behaviour_of(node.op);
 }
 
-// A unit (one node of several calls) has the name of the call that makes its result; the others are within.
+// A unit (one node of several calls) has the name of its last call; the other calls are marked as within it.
 void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
   for (const Node& each : input_.recognized.nodes()) {
     if (!each.origin || each.origin->parents.empty()) continue;
     const std::string& name = input_.recognized.node_name(each);
     const auto result = by_name.find(name);
     if (result == by_name.end()) continue;
-    // A node inside of a call may have origins of other calls, too: one view of two.
+    // A node with several origins that makes no result of a call is no unit: for example one view of two.
     const ValueId made = value(NodeIndex(result->second));
     const bool is_result = !made.valid() || graph_.value(made).name == name;
     Call& whole = calls_[result->second];
@@ -139,11 +139,11 @@ void Planner::classify(NodeIndex i) {
   }
   for (const NodeIndex p : c.operands) c.dependence = std::max(c.dependence, call(p).dependence);
   if (c.main == nullptr && n.kind == CallKind::kCall && c.operands.size() == 1) {
-    // An alias, or a result of a call that has several.
+    // An alias, or one result of a call with several results.
     const Call& from = call(c.operands[0]);
     if (!value(c.operands[0]).valid()) c.behaviour = from.behaviour, c.main = from.main;
   }
-  // A table of numbers that is indexed by tokens holds the caller's floats; tables of positions do not.
+  // A table indexed by the caller's tokens is data like the caller's floats. One indexed by constants is not.
   if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers)
     c.dependence = Dependence::kFloats;
   if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;
@@ -154,7 +154,7 @@ void Planner::classify(NodeIndex i) {
   c.counts = has_counts(i);
 }
 
-// True for floats that are cast from integers of 32 or 64 bits, possibly before other operators.
+// True for floats that were cast from integers of 32 or 64 bits, possibly through other operators.
 bool Planner::has_counts(NodeIndex i) {
   if (!is_float_value(i)) return false;
   return std::ranges::any_of(call(i).operands, [&](NodeIndex p) {
@@ -178,7 +178,7 @@ bool Planner::has_whole_numbers(const Call& c) {
          });
 }
 
-// True if the numbers that the node brings in by itself are whole.
+// True if the numbers in the node's attributes are whole.
 bool Planner::has_whole_numbers(const Node& node) {
   const auto is_whole = [](const Scalar& scalar) {
     return scalar_of(scalar) == std::trunc(scalar_of(scalar));
@@ -192,7 +192,7 @@ bool Planner::has_whole_numbers(const Node& node) {
   return true;
 }
 
-// True if results of whole operands are whole.
+// True if the node computes whole numbers from whole operands.
 bool Planner::has_whole_results(const Node& node) {
   if (!has_whole_numbers(node)) return false;
   if (node.op == Op::kFull) return true;
@@ -225,7 +225,7 @@ bool Planner::is_weighted(const Call& c) {
   return c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kAttention;
 }
 
-// The constants beyond the range of activations that reach the result.
+// The large numbers (beyond kLargestActivation) of constants that reach the result.
 Large Planner::large_numbers(const Call& c) {
   if (const ValueId addend = addend_of(c); addend.valid()) {
     const NodeIndex producer = producer_among(c, addend);
@@ -241,7 +241,7 @@ Large Planner::large_numbers(const Call& c) {
     case Behaviour::kSignChange:
     case Behaviour::kArithmetic:
       break;
-    case Behaviour::kReduction:  // of a pad: see node_behaviour()
+    case Behaviour::kReduction:  // also a pad with a number other than 0: see node_behaviour()
       if (c.main != nullptr && c.main->op == Op::kPad) break;
       return {};
     default:
@@ -275,7 +275,7 @@ bool Planner::may_turn(const Node& node) const {
   return std::ranges::none_of(graph_.operands(node), is_positive);
 }
 
-// The large numbers that an operator brings in by itself.
+// The large numbers in the attributes and constant operands of a node that reach its result.
 Large Planner::large_numbers_of(const Call& c, const Node& node) {
   if (node.op == Op::kFull) return large_number(scalar_of(Graph::attrs<FullAttrs>(node).value));
   if (node.op == Op::kPad) return large_number(scalar_of(Graph::attrs<PadAttrs>(node).value));
@@ -284,7 +284,7 @@ Large Planner::large_numbers_of(const Call& c, const Node& node) {
   for (const ValueId operand : graph_.operands(node))
     if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant)
       out = out.with(constant_numbers(operand));
-  // A minimum has the low numbers of its operands, and no high one as long as others are present.
+  // A minimum has the low numbers of its operands. It has no high number if another operand is not large.
   if (node.op == Op::kMinimum) return {out.low, false};
   if (node.op == Op::kMaximum) return {false, out.high};
   const bool is_sub = node.op == Op::kSub, is_mul = node.op == Op::kMul;
@@ -296,7 +296,7 @@ Large Planner::large_numbers_of(const Call& c, const Node& node) {
   return is_mul && !std::ranges::all_of(c.operands, is_whole) ? out.with(out.negated()) : out;
 }
 
-// Without the numbers that an extremum or a bound keeps out of its result, as long as others are present.
+// Removes the large numbers that an extremum or a bound keeps out of its result if other numbers are present.
 Large Planner::without_bounded(Large numbers, const Call& c) {
   const Node& node = *c.main;
   const auto* const clamp = node.op == Op::kClamp ? &Graph::attrs<ClampAttrs>(node) : nullptr;
@@ -317,14 +317,14 @@ Large Planner::without_bounded(Large numbers, const Call& c) {
   return {numbers.low && !has_floor, numbers.high && !has_ceiling};
 }
 
-// Numbers that hide are not among the best elements that a topk moves, as long as there are others.
+// Numbers that hide scores are not among the best elements that topk chooses, as long as there are others.
 Large Planner::without_hidden(Large numbers, const Call& c) const {
   if (c.behaviour != Behaviour::kSelection) return numbers;
   const bool has_largest = Graph::attrs<SortAttrs>(*graph_.producer(graph_.operands(*c.main)[1])).descending;
   return {numbers.low && !has_largest, numbers.high && has_largest};
 }
 
-// What a product of matrices is added to, such as the mask of attention; invalid for other calls.
+// The operand that is added to a product of matrices, such as the mask of attention; invalid for other calls.
 ValueId Planner::addend_of(const Call& c) const {
   if (c.main == nullptr || (c.main->op != Op::kAddmm && c.main->op != Op::kBaddbmm)) return {};
   return graph_.operands(*c.main)[0];

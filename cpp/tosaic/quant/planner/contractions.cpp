@@ -1,4 +1,4 @@
-// contractions: the specs of their data, weights and biases.
+// contractions: the specs of the data, weights and biases of contractions.
 #include <algorithm>
 
 #include "tosaic/quant/planner/planning.h"
@@ -18,7 +18,7 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
     if (k != bias_at && operands[k].valid())
       if (const NodeIndex producer = producer_among(c, operands[k]); producer.valid())
         found.emplace_back(producer, k);
-  // The operands from which the call itself computes the numbers that it multiplies.
+  // Other operands, from which the call computes the factors of the contraction.
   for (const NodeIndex operand : c.operands) {
     if (input_.every_operator) break;
     const bool is_bias = bias_at < operands.size() && producer_among(c, operands[bias_at]) == operand;
@@ -49,7 +49,7 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
            : call(root.call).rounding == Rounding::kRounded     ? Slot::output(root.call)
            : plan_.find(root.edge) != nullptr                   ? root.edge
                                                                 : edge;
-    // The bounds of a clamp need not be integers: products of few bits would need numbers of more bits.
+    // The bounds of a clamp need not be integers. Its result is rounded, since products read few bits.
     if (plan_.find(*data) != nullptr) round_bounded(producer, i, *data, "bounded operand");
   }
   for (const auto& [producer, k] : found) {
@@ -105,14 +105,14 @@ void Planner::round_data_of_conv(NodeIndex producer, NodeIndex i, const Precisio
   set(edge, SharedSpec{rounded}, "operand");
 }
 
-// The input channels of a weight with its result channels on `axis`, 0 or 1. Returns nothing for others.
+// The input channels of a weight with result channels on `axis`. Returns nothing unless `axis` is 0 or 1.
 std::optional<std::int64_t> Planner::input_channels(ValueId weight, std::optional<std::int64_t> axis) const {
   const TensorType& type = graph_.type(weight);
   if (!axis || *axis > 1 || type.rank() < 2) return {};
   return type.shape[static_cast<std::size_t>(1 - *axis)];
 }
 
-// True if groups of `size` input channels divide the weight into several groups.
+// True if the input channels of the weight are several whole groups of `size`.
 bool Planner::is_divided(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const {
   const std::optional<std::int64_t> channels = input_channels(weight, axis);
   return channels && *channels > size && *channels % size == 0;

@@ -84,7 +84,7 @@ void Planner::note_scaled(NodeIndex i, const Precision& p) {
     scaled_.push_back({slot, Slot::output(i), found->factor});
 }
 
-// Those whose result has no scale in common with other values.
+// The products and quotients by a number whose result shares its scale with no other value.
 std::vector<ScaledResult> Planner::scaled_results() {
   std::vector<ScaledResult> out;
   std::ranges::copy_if(scaled_, std::back_inserter(out),
@@ -92,7 +92,7 @@ std::vector<ScaledResult> Planner::scaled_results() {
   return out;
 }
 
-// Integers become floats: the same integers, with scale 1.
+// A cast of integers to floats: the result gets the same integers, with scale 1.
 void Planner::convert_integers(NodeIndex i) {
   Call& c = call(i);
   const DType from = c.operands.empty() || !value(c.operands[0]).valid()
@@ -111,7 +111,7 @@ void Planner::convert_integers(NodeIndex i) {
   set(Slot::output(i), spec, "the same integers");
 }
 
-// Weights per channel and derived biases. Other products have two operands of activations.
+// True for calls with a weight per channel and a derived bias. Other products multiply two activations.
 bool Planner::has_weight(const Call& c) {
   if (c.main == nullptr) return false;
   return c.main->op == Op::kConv || c.main->op == Op::kLinear || is_linear_layer(c);
@@ -145,7 +145,7 @@ bool Planner::shares_scale(const Call& c) {
   return c.main != nullptr && kOneScale.contains(c.main->op);
 }
 
-// Operands, and the result if there is one of floats, have one scale.
+// All operands, and the result if it is a float tensor, get one scale.
 void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p,
                           bool result) {
   Call& c = call(i);
@@ -168,7 +168,7 @@ void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, con
   set(Slot::output(i), SharedSpec{find(slots[0])}, "one scale with the operand");
 }
 
-// The slot whose scale an operand has; its own edge if it has none, or integers of other bits.
+// The slot with the scale of an operand: the edge, if the operand has no scale or integers of other bits.
 Slot Planner::scale_of(NodeIndex operand, NodeIndex i, const Precision& p) {
   const Slot edge = Slot::edge(operand, i);
   if (call(operand).rounding != Rounding::kRounded && call(operand).rounding != Rounding::kForeign)

@@ -1,16 +1,16 @@
 // masks: sums that hide scores from a softmax, and rows of a softmax that are hidden as a whole.
 //
 //   %s = matmul(%q, %k)          scores: rounded as other activations
-//   %m (an input)                a mask: 16 bits, of a range in which what hides stays hidden
-//   %a = add(%s, %m)             not rounded: in 8 bits, a range of -1e9 leaves nothing to the scores
+//   %m (an input)                a mask: 16 bits, and a range in which numbers that hide scores still do so
+//   %a = add(%s, %m)             not rounded: 8 bits for a range of -1e9 would lose the details of the scores
 //   %p = softmax(%a)
 //
 // A mask is a value that is computed from inputs only, by movement and arithmetic. It is added to something
 // else before a softmax reads the sum, or it is the mask of an attention. A sum of masks, such as a bias and
 // an input, is a mask.
 //
-//   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no
-//                                NaN
+//   %p = softmax(%a)             not rounded: if a row of %a is only -inf, the result is NaN, which integers
+//                                do not have
 //   %z = nan_to_num(%p)          rounded
 #include <algorithm>
 #include <limits>
@@ -25,12 +25,12 @@ namespace tosaic::quant {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask of zeros and ones
+constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask from zeros and ones
 // Operators that may be between a mask and the softmax that reads it.
 constexpr OpTable<bool> kKeepsMasks = {
     {Op::kAdd, true},     {Op::kSub, true},   {Op::kMul, true},   {Op::kDiv, true},     {Op::kMaximum, true},
     {Op::kMinimum, true}, {Op::kClamp, true}, {Op::kWhere, true}, {Op::kBaddbmm, true}, {Op::kAddmm, true}};
-// Operators that may compute a part of a mask; true: the second operand is a factor.
+// Operators of which the result is a mask if their operands are. true: the second operand is a factor.
 constexpr OpTable<bool> kPartsOfMasks = {{Op::kAdd, false},   {Op::kMaximum, false}, {Op::kMinimum, false},
                                          {Op::kClamp, false}, {Op::kWhere, false},   {Op::kCat, false},
                                          {Op::kMul, true},    {Op::kDiv, true}};
@@ -75,7 +75,7 @@ bool Planner::is_of_softmax(NodeIndex i) {
   });
 }
 
-// The operands that are added to another one: both of a sum, the first one of a product with an addend.
+// The operands that a sum adds: both operands of add, or the addend of a matrix product (addmm, baddbmm).
 std::vector<NodeIndex> Planner::addends_of(const Call& c) {
   if (c.main == nullptr) return {};
   if (const ValueId addend = addend_of(c); addend.valid()) return {producer_among(c, addend)};
@@ -97,7 +97,7 @@ void Planner::find_masks() {
       if (addend.valid() && call(addend).plain) c.masked = true, c.large.low = true, mark_mask(addend);
   }
   for (Call& c : calls_) {
-    // Before a softmax, a quotient is as large as its dividend: what hides must stay hidden.
+    // A quotient may hide scores as its dividend does, so it has the large numbers of the dividend.
     const bool is_quotient =
         c.of_softmax && c.main != nullptr && c.main->op == Op::kDiv && !c.operands.empty();
     if (is_quotient) c.large = c.large.with(call(c.operands[0]).large);
@@ -105,7 +105,7 @@ void Planner::find_masks() {
   }
 }
 
-// Marks a mask, and what it is the sum, the choice or a multiple of.
+// Marks a mask, and the operands if the mask is a sum, a choice or a multiple of other masks.
 void Planner::mark_mask(NodeIndex i) {
   Call& c = call(i);
   if (c.is_mask || !c.plain) return;
@@ -121,19 +121,19 @@ bool Planner::is_part_of_mask(const Call& c) {
   if (c.main == nullptr || c.nodes.size() != 1) return false;
   const bool* const is_scaled = kPartsOfMasks.find(c.main->op);
   if (is_scaled == nullptr || !*is_scaled) return is_scaled != nullptr;
-  // A product of a mask and a large number begins with zeros and ones, which have a scale of their own.
+  // If the factor is large, the other operand consists of zeros and ones, which have their own scale.
   const std::optional<double> factor = splat_of(graph_, graph_.operands(*c.main)[1]);
   return factor && std::abs(*factor) <= kLargestFactor && *factor > 0;
 }
 
-// 16 bits: they hold the numbers that hide as well as the details of a bias.
+// 16 bits represent both the numbers that hide scores and the details of a bias.
 ObservedSpec Planner::mask_spec(const Precision& p) {
   ObservedSpec spec = in_16_bits(p);
   spec.observer = p.mask_observer;
   return spec;
 }
 
-// Rounds a mask where it comes from.
+// Rounds a mask at the input from which it is computed.
 void Planner::round_mask(NodeIndex operand, NodeIndex user, const Precision& p) {
   if (call(operand).behaviour != Behaviour::kMovement && node(operand).kind == CallKind::kCall &&
       call(operand).rounding != Rounding::kTransparent)

@@ -1,13 +1,12 @@
 // numbers_of_integers: floats that follow from integers of the caller only.
 //
 //   %p = cast(%positions)         whole numbers: exact
-//   %a = mul(%p, 0.01)            tabulated: only data is combined with it, and it is rounded where data
-//                                 reads it
+//   %a = mul(%p, 0.01)            tabulated: each call that reads it also reads data; it is rounded at the
+//                                 edges to these calls
 //   %y = mul(%x, cos(%a))
 //
-//   %q = mul(%p, 0.5)             returned, or read by an operator that computes with several elements:
-//                                 rounded as
-//   return %q                     data is
+//   %q = mul(%p, 0.5)             rounded as data is, since it is returned, or read by an operator that
+//   return %q                     computes with several elements
 //
 // Masks and whole numbers get no scale here: they stay exact until a call adds data to them or multiplies
 // data by them. The scales are powers of two, so that half of a whole number is exact, and a cast of it finds
@@ -24,7 +23,7 @@ bool Planner::reads_floats(NodeIndex i) {
   });
 }
 
-// True if all that read the floats are data, or functions of integers that are tabulated themselves.
+// True if each reader of the floats also reads data, or is tabulated itself.
 bool Planner::is_tabulated(NodeIndex i) {
   const Call& c = call(i);
   if (!is_float_value(i) || !(is_elementwise(c) || c.behaviour == Behaviour::kMovement)) return false;

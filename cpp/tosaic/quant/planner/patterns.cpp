@@ -17,7 +17,7 @@ std::int64_t Planner::elements_of(NodeIndex i) const {
   return id.valid() ? num_elements(graph_.type(id).shape) : -1;
 }
 
-// For elementwise calls: the one tensor that all operands depend on, if there is one.
+// For each elementwise call: finds the one tensor on which all its operands depend, if there is one.
 void Planner::find_functions() {
   for (std::uint32_t i = 0; i < calls_.size(); ++i) {
     Call& c = calls_[i];
@@ -27,7 +27,7 @@ void Planner::find_functions() {
     bool one = true;
     for (const NodeIndex p : c.operands) {
       if (call(p).dependence == Dependence::kNothing) {
-        // Only numbers: a constant with several elements makes another function of each element.
+        // Constants must be scalars: with several elements, each element would need a function of its own.
         if (elements_of(p) != 1) one = false;
         continue;
       }
@@ -47,7 +47,7 @@ void Planner::find_functions() {
 
 // ---- residual streams ----
 
-// The calls that read the elements of a result, through movement; nothing if the graph returns them.
+// The calls that read the elements of a result, directly or through movement. False if the graph returns it.
 bool Planner::collect_readers(NodeIndex i, std::vector<NodeIndex>& out) {
   for (const NodeIndex user : node(i).users) {
     if (node(user).kind != CallKind::kCall) return false;
@@ -85,8 +85,8 @@ bool Planner::reads_wide(NodeIndex i) {
          c.main->op != Op::kGlu;
 }
 
-// Sums that read one another are a stream. If a norm reads one of them, none is rounded: the error of each
-// would remain in all that follow.
+// Sums that read one another are a residual stream. If a norm reads one of them, no sum is rounded, since its
+// error would remain in all later sums.
 void Planner::find_wide_sums() {
   std::vector<std::uint32_t> stream(calls_.size());
   std::vector<bool> has_norm(calls_.size(), false);
@@ -139,7 +139,7 @@ bool Planner::is_grid(NodeIndex p, NodeIndex i) {
   return producer_among(c, operands[1]) == p && producer_among(c, operands[0]) != p;
 }
 
-// A step from positions to positions: movement, a sum, a product with numbers, a change of sign, bounds.
+// True if the call computes positions from positions: movement, a sum, a product with numbers, neg, bounds.
 bool Planner::is_position_step(NodeIndex i) {
   const Call& c = call(i);
   if (c.main == nullptr || c.within || precision(i) == nullptr) return false;
@@ -176,15 +176,15 @@ ObservedSpec Planner::in_16_bits(const Precision& p) {
   return spec;
 }
 
-// Positions need more than 8 bits: an image has more rows. All positions beyond the range read the
-// same pixels.
+// Positions need more than 8 bits, since an image may have more than 256 rows. All positions beyond the range
+// read the same pixels.
 QSpec Planner::grid_spec(std::span<const NodeIndex> samplers, const Precision& p) const {
   double range = 1.0;
   for (const NodeIndex sampler : samplers) {
     const Node& main = *calls_[sampler.index()].main;
     const auto& attrs = Graph::attrs<GridSampleAttrs>(main);
     if (attrs.padding == GridPadding::kReflection || !p.fixed_ranges) return in_16_bits(p);
-    // How far beyond the centre of the last pixel positions make a difference, in pixels.
+    // Beyond the centre of the last pixel, positions make a difference up to this distance, in pixels.
     const double beyond = attrs.mode == ResizeMode::kBicubic     ? 2.0
                           : attrs.padding == GridPadding::kZeros ? 1.0
                                                                  : 0.0;

@@ -118,7 +118,7 @@ void Planner::leave(NodeIndex i, Rounding rounding, std::string_view reason) {
   left_.push_back({i, reason, rounding == Rounding::kFloat});
 }
 
-// Movement of floats that nothing rounds on the way.
+// Reports calls that only move floats, if no slot on the way is rounded.
 void Planner::leave_moved_floats() {
   for (std::uint32_t n = 0; n < calls_.size(); ++n) {
     const NodeIndex i(n);
@@ -165,7 +165,7 @@ bool Planner::passes_through(NodeIndex i) {
     return !is_float_value(i) || c.behaviour == Behaviour::kMovement;
   }
   if (call(base).rounding == Rounding::kWithin && c.behaviour == Behaviour::kSelection) return false;
-  // An extremum keeps large numbers out of its result, and a pad brings them in.
+  // An extremum may remove large numbers, and a pad may add them.
   if (bool(call(base).large) != bool(c.large)) return false;
   if (value(i).valid() && !is_float_value(i)) {
     if (const Precision* p = precision(i);
@@ -173,7 +173,7 @@ bool Planner::passes_through(NodeIndex i) {
       round_cast(base, i, *p);
     return true;
   }
-  // The best elements of a topk whose results have another scale than its operand.
+  // A result of a topk whose results have another scale than its operand.
   if (is_result_of_tuple(i) && call(base).sorts && call(base).rounding != Rounding::kTransparent)
     return false;
   c.rounding = Rounding::kTransparent;
@@ -223,7 +223,7 @@ void Planner::round_cast(NodeIndex operand, NodeIndex cast, const Precision& p) 
            graph_.inputs()[each.mutated_input].value == value(root.call);
   });
   const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(operand, cast);
-  // A tensor that the program writes has one scale for all that read it.
+  // A tensor that the program also writes has one scale for all of its readers.
   if (is_written) return set(slot, p.activation, "operand");
   set(slot, in_16_bits(p), kWholeNumbers);
 }
@@ -253,9 +253,9 @@ bool Planner::is_linear(const Call& c) {
       c.nodes, [](const Node* each) { return rearranges(*each) || kLinear.contains(each->op); });
 }
 
-// A value is computed from integers. Rounds these integers at the place where they become floats. For
-// movement and sums they get scale 1, so that all integers of 16 bits are exact. Products and functions would
-// have few bits for small numbers with scale 1: the integers that they read get the range of the samples.
+// Call i is computed from integers. Rounds these integers where they become floats. If only movement and sums
+// read them, they get scale 1, so that all integers of 16 bits are exact. For products and functions, scale 1
+// would leave few bits to small numbers: these get the range of the samples.
 void Planner::round_counts(NodeIndex i, const Precision& p, const char* rule) {
   if (!accepts(i) || call(i).behaviour == Behaviour::kFloatOnly || call(i).within) return;
   const auto is_count = [this](NodeIndex each) {
@@ -278,7 +278,7 @@ NodeIndex Planner::mask_of(const Call& c) {
   return operands.size() > 3 && operands[3].valid() ? producer_among(c, operands[3]) : NodeIndex();
 }
 
-// The operand of a call that is, through movement inside the call, this value.
+// The operand of the call from which the call gets this value, by movement only.
 NodeIndex Planner::producer_among(const Call& c, ValueId id) {
   while (id.valid()) {
     for (const NodeIndex p : c.operands)
@@ -330,8 +330,8 @@ int Planner::bits_of(std::string_view dtype) {
 
 // ---- joins ----
 
-// The slot with the scale of an operand that this plan observes. None: the operand has a known scale, is
-// rounded in another way or is not data.
+// The slot with the scale of an operand, if this plan observes the operand. None if the operand has a known
+// scale, is rounded in another way or is not data.
 std::optional<Slot> Planner::observed_operand(NodeIndex operand, NodeIndex i) {
   if (!is_data(operand)) return std::nullopt;
   const Root root = root_of(operand, i);
@@ -354,8 +354,8 @@ bool Planner::feeds_only(NodeIndex from, NodeIndex i) {
 }
 
 // An operand that only the join reads shares the scale of the result: its numbers are rounded to that scale
-// anyway. Other operands have their own scales, so that the range of one takes no precision from the readers
-// of another, and lowering rescales them.
+// anyway. An operand with other readers has its own scale, so that the ranges of the other operands cost its
+// readers no precision; lowering rescales it.
 Planner::Join Planner::join_of(NodeIndex i) {
   Join join{i, {}, {}};
   for (const NodeIndex operand : call(i).operands)
@@ -375,7 +375,7 @@ void Planner::share_with_result(const Join& join, const Precision& p) {
   for (const Slot slot : join.own) joins_.push_back({slot, result});
 }
 
-// True if all operands have one known scale: the result has their integers.
+// True if all operands have the same known scale. The result then has their integers.
 bool Planner::joins_one_scale(NodeIndex i) {
   Call& c = call(i);
   const QSpec* common = nullptr;

@@ -11,10 +11,10 @@
 //
 //   constants other than weights   they are folded, or stand next to integers. Constants that are returned
 //                                  are rounded
-//   positions and masks            what depends on integers only and data is combined with
-//                                  (numbers_of_integers.cpp), and what may hold a number beyond +-10^4: in 8
-//                                  bits, such a number leaves no precision to the others. A mask that is an
-//                                  input has 16 bits, and the sum with it stays float
+//   positions and masks            values that depend on integers only and are combined with data
+//                                  (numbers_of_integers.cpp), and values that may hold numbers beyond +-10^4,
+//                                  which in 8 bits would leave no precision to the others. A mask that is an
+//                                  input has 16 bits, and its sum with scores stays float
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that
 //                                  is composed of several calls: lower-to-integer computes all of it at once
 //
@@ -35,17 +35,17 @@ namespace tosaic::quant {
 // How a selected call is quantized.
 struct Precision {
   ObservedSpec activation;
-  ObservedSpec weight;                   // its scheme says whether it is per channel; the axis is set by use
-  std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
+  ObservedSpec weight;                   // its scheme says whether it is per channel; each use sets the axis
+  std::optional<DerivedSpec> bias = {};  // has no slots yet. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
-  // Results of contractions are not rounded to 8 bits before a function. None: results of convolutions in
-  // programs with attention.
+  // True: results of contractions are not rounded to 8 bits before a function. None: this holds for
+  // convolutions, in programs with attention.
   std::optional<bool> wide_functions = {};
-  // For weights whose input channels `group_size` divides into several groups. Their biases stay float, since
-  // the sums of a channel have no single unit.
+  // The spec of weights whose input channels are several groups of `group_size`. Their biases stay float,
+  // since the sums of a channel have no single unit.
   std::optional<ObservedSpec> grouped_weight = {};
-  // The observer of weights that have one scale although `weight` is per channel: operands without an axis of
+  // The observer of a weight with one scale although `weight` is per channel: an operand that has no axis for
   // the result's channels. Invalid: the default.
   ObjectId observer_without_axis = {};
   // The observer of masks of attention that are inputs. Invalid: the default.
@@ -53,15 +53,15 @@ struct Precision {
 };
 
 struct PlannerInput {
-  const Graph& graph;       // as imported: one node of torch, one or several nodes
+  const Graph& graph;       // as imported: each torch node became one or several nodes
   const Graph& recognized;  // the same after passes that recognise units; the origins of a unit are its calls
   std::vector<ValueId> values = {};  // by call: the value, invalid if it is not a tensor
   std::vector<std::optional<std::uint32_t>> precision =
       {};  // by call: index into `precisions`; none: stays float
   std::vector<Precision> precisions = {};
-  // By node of the graph: its call. Empty: the call has the FX name of the node's origin.
+  // For each node of `graph`, its call. If empty: the call with the FX name of the node's origin.
   std::vector<NodeIndex> call_of_node = {};
-  // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
+  // Each call gets specs for all its float operands and its result, for lowerings that do not know units.
   bool every_operator = false;
   // The planner also gives specs to inputs, states and constants that the program returns without arithmetic,
   // since a program of integers can return no floats. If no call moves them, they get the precision of the
@@ -73,19 +73,19 @@ struct PlannerInput {
 struct LeftFloat {
   NodeIndex call;
   std::string_view reason;  // a static text
-  bool is_float = false;    // false: a part of integer arithmetic, such as a sum that what reads it rounds
+  bool is_float = false;    // false: integer arithmetic, such as a sum that its reader rounds
 };
 
-// An operand of a join with a scale of its own, which is rescaled to the scale of the result. Where the
-// ranges of samples nearly agree, the operand may have the scale of the result instead.
+// An operand of a join that has its own scale and is rescaled to the scale of the result. If both ranges of
+// samples nearly agree, the operand may have the scale of the result instead.
 struct JoinedOperand {
   Slot operand, result;
   bool operator==(const JoinedOperand&) const = default;
 };
 
-// A product or quotient by a number: the result has the integers of the operand, and another scale. The
-// integers of a negative factor are mirrored (ir/constant_factor.h). Only with `every_operator`: a unit
-// rounds no such result.
+// A product or quotient by a number: the result has the integers of the operand (mirrored if the factor is
+// negative: ir/constant_factor.h) and another scale. Only with `every_operator`, since units do not round
+// such results.
 struct ScaledResult {
   Slot operand, result;
   double factor = 1;
@@ -102,8 +102,8 @@ struct PlannedSpecs {
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
 // Rule of results that are whole numbers, such as the results of a round.
 inline constexpr const char* kWholeNumbers = "whole numbers";
-// Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: scale 1, if 16 bits hold
-// them.
+// Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: they get scale 1 if they
+// fit into 16 bits.
 inline constexpr const char* kCounts = "counts";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";

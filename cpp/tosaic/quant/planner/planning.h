@@ -46,8 +46,8 @@ enum class Rounding : std::uint8_t {
   kForeign,  // annotated by another quantizer
 };
 
-// The large numbers that a value may have: below -kLargestActivation, and above it. A maximum is one
-// of them only if all its operands are.
+// Whether a value may have large numbers: below -kLargestActivation (low), or above kLargestActivation
+// (high). A maximum is low only if all its operands are.
 struct Large {
   bool low = false, high = false;
   explicit operator bool() const { return low || high; }
@@ -63,7 +63,7 @@ struct Call {
   Dependence dependence = Dependence::kNothing;
   Rounding rounding = Rounding::kNone;
   Large large;
-  bool sorts = false;              // moves elements into their order, and perhaps returns the positions
+  bool sorts = false;              // sorts elements, and perhaps also returns the positions
   bool within = false;             // inside a recognised unit
   bool wide = false;               // of a residual stream that norms read
   bool whole = false;              // holds whole numbers
@@ -76,8 +76,8 @@ struct Call {
   bool masked = false;             // a sum of a mask and something else
   bool infinite = false;           // may be minus infinity, or NaN for that reason
   bool may_hide_rows = false;      // NaN where a softmax has a row without a visible element
-  bool nan_is_read = false;        // and an operator that replaces NaN reads it
-  bool nan_is_contracted = false;  // after a contraction
+  bool nan_is_read = false;        // may_hide_rows, and an operator that replaces NaN reads it
+  bool nan_is_contracted = false;  // the NaN reaches a contraction, and is replaced only after it
   std::optional<Op> unit;          // within: the operator of the unit
   bool position = false;           // only positions of grid samplers are computed from it
   NodeIndex base;                  // kTransparent: the operand whose integers the result has
@@ -185,8 +185,8 @@ class Planner {
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
   [[nodiscard]] NodeIndex float_constant_of(const Call& c);
   bool passes_through(NodeIndex i);
-  // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it
-  // does not round them itself.
+  // The call that computes the numbers which reach operand `p` of `user`, directly or through movement, and
+  // the slot where the numbers are rounded if the call does not round them itself.
   struct Root {
     NodeIndex call;
     Slot edge;

@@ -5,7 +5,7 @@
 
 namespace tosaic::quant {
 
-// Why the result is not rounded before its only user reads it; null if it is rounded.
+// Why only the reader rounds, and not this result; null if the result itself is rounded.
 const char* Planner::computed_with_user(NodeIndex i) {
   const Call& c = call(i);
   if (c.nan_is_read) return "what reads it replaces the NaN of rows without a visible key";
@@ -41,11 +41,11 @@ NodeIndex Planner::only_user(NodeIndex i) {
   return users[0];
 }
 
-// True if all readers are functions of the same rounded tensor, so that one table computes them from it.
+// True if all readers are functions of one rounded tensor, so that a table computes them from that tensor.
 bool Planner::is_part_of_function(NodeIndex i) {
   const Call& c = call(i);
   if (!c.function_of.valid() || node(i).users.empty()) return false;
-  // Each reader of a float rounds it, in the same way.
+  // A tensor that stays float is rounded by each reader, in the same way.
   const Rounding from = call(c.function_of).rounding;
   if (from != Rounding::kRounded && from != Rounding::kTransparent && from != Rounding::kFloat) return false;
   return std::ranges::all_of(node(i).users, [&](NodeIndex user) {
@@ -53,9 +53,9 @@ bool Planner::is_part_of_function(NodeIndex i) {
   });
 }
 
-// True if the only reader of an 8-bit contraction is one function of it, and the precision asks for wide
-// functions. Lowering then computes the function from 16 bits: rounding to 8 bits before and after it would
-// make twice the error.
+// True if the only reader of an 8-bit contraction is a function of it alone, and wide functions are enabled.
+// Lowering then computes the function from 16 bits: rounding to 8 bits both before and after the function
+// would double the error.
 bool Planner::has_function_behind(NodeIndex i) {
   const Precision& p = *precision(i);
   if (!p.wide_functions.value_or(has_attention_ && call(i).main->op == Op::kConv)) return false;

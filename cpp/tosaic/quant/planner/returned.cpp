@@ -1,5 +1,5 @@
-// returned: numbers that are returned without arithmetic, as they are or through calls that move or bound
-// them.
+// returned: the scales of numbers that the program returns unchanged, or through calls that only move or
+// bound them.
 //
 //   x -> linear -> output             x is observed at the edge x -> linear,
 //   x -> reshape -> output            and read with the same scale at the edge x -> reshape
@@ -44,8 +44,8 @@ void Planner::round_returned_numbers() {
   }
 }
 
-// True for a call of torch that stores its second operand in a state or in an input. In graphs of tosaic,
-// outputs do so.
+// True for a torch call that stores its second operand in a state or in an input. In graphs of tosaic,
+// outputs do this.
 bool Planner::stores(NodeIndex i) const {
   const std::vector<NodeIndex>& operands = calls_[i.index()].operands;
   return node(i).target.starts_with("aten.copy_") && operands.size() == 2 &&
@@ -63,7 +63,7 @@ bool Planner::is_stored_in_input(NodeIndex p, NodeIndex output) const {
   });
 }
 
-// True for a constant whose finite elements have one magnitude, or are 0: a scale of its own represents them.
+// True for a constant whose elements are 0, c or -c for one finite c: one scale represents them exactly.
 bool Planner::has_one_magnitude(ValueId id) {
   const Node* const made = id.valid() ? graph_.producer(id) : nullptr;
   if (made != nullptr && made->op == Op::kFull)
@@ -122,7 +122,7 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   if (from.rounding == Rounding::kLarge && is_stored_in_input(p, output)) return store_large(p, output);
   const bool computes = is_elementwise(from) && from.main->op != Op::kWhere;
   if (from.rounding == Rounding::kLarge && from.counts && computes) {
-    // Without a scale, a unit for all integers of 32 bits would be needed.
+    // Without an observed scale, the unit would have to fit all integers of 32 bits.
     if (const Precision* const wanted = precision(output); wanted != nullptr && !has_doubles(p))
       set(Slot::edge(p, output), in_16_bits(*wanted), "large numbers of counts");
     return;
@@ -189,7 +189,7 @@ void Planner::store_large(NodeIndex p, NodeIndex output) {
   }
 }
 
-// Gives a slot with an observed scale, and all that share it, the scale of another slot.
+// If the scale of a slot is observed, the slot and all slots that share it get the scale of another slot.
 void Planner::read_as(Slot slot, Slot other) {
   const PlanEntry* const entry = plan_.find(slot);
   if (entry == nullptr || tosaic::quant::is_float(entry->spec)) return;
@@ -218,7 +218,7 @@ void Planner::round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const cha
   }
 }
 
-// The slot whose own spec a slot has.
+// The slot to which the references of `slot` lead, and whose spec it therefore has.
 Slot Planner::scale_of_slot(Slot slot) const {
   const PlanEntry* const entry = plan_.find(slot);
   const auto* const shared = entry == nullptr ? nullptr : std::get_if<SharedSpec>(&entry->spec);
