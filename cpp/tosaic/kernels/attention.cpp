@@ -143,8 +143,8 @@ void apply_mask(const Plan<T>& plan, const Arrays& arrays, const Dims& at, int64
   }
 }
 
-// Replaces the scores of a row by their exponentials. Returns what the sums of values are to be multiplied
-// by.
+// Replaces the scores of a row by their exponentials. Returns the factor by which the row's sum of values is
+// to be multiplied.
 template <class T>
 double exponentials(const Plan<T>& plan, T* scores) {
   Accumulator max{.real = -kInf};
@@ -192,8 +192,8 @@ Dims indices_of(const Shape& leading, int64_t head) {
   return at;
 }
 
-// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory is
-// that of a worker.
+// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory
+// belongs to one worker.
 template <class T>
 void run_blocks(const Plan<T>& plan, const Arrays& arrays, int64_t begin, int64_t end) {
   const int64_t blocks = plan.blocks();
@@ -325,7 +325,7 @@ Kernel prepare_in(const Request& request) {
 
 }  // namespace
 
-// Query times keys, and weights times values.
+// Counts the products of queries and keys, and of exponentials and values.
 std::uint64_t attention_multiply_adds(const Request& request) {
   const Shape &query = request.operands[0].shape, &key = request.operands[1].shape;
   const Shape& result = request.results[0].shape;

@@ -7,8 +7,8 @@
 //         64 bins per power of two     one bin per unit: linear bins
 //
 // A place is bin * 2^17 + offset. The offset is the position in the bin, in units of 2^-17 of its width. It
-// is exact: a linear bin begins at 64 or above, so that 17 bits hold what an f32 has below the unit, and the
-// other bins are the upper bits of an f32, whose lower 17 bits are the offset.
+// is exact. In a linear bin, y is at least 64, so an f32 has at most 17 bits below the unit. The number of
+// any other bin consists of the upper bits of the f32, and the offset of its lower 17 bits.
 #pragma once
 
 #include <bit>

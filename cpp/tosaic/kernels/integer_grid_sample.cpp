@@ -222,7 +222,7 @@ class FastSampler {
     grid_bytes_ = static_cast<Index>(byte_size(grid));
     load_ = is_domain(grid, Domain::kI32) ? copy_block
                                           : convert_kernels(request.options.isa).load(grid, Domain::kI32);
-    // Channels of a pixel are then one vector. Few channels are as fast plane by plane.
+    // Packing makes the channels of a pixel one vector. One or two channels are as fast plane by plane.
     if (!is_nearest() && e_.channels > 2) packed_channels_ = (e_.channels + 3) / 4 * 4;
     if (!is_nearest())
       image_at_ = plan_.take<Pixel>(pixels() * (packed_channels_ > 0 ? packed_channels_ : e_.channels));

@@ -24,7 +24,7 @@ struct Plan {
   Dims strides;                   // of the result over these axes; 0 for the axis of the positions
   int64_t limit = 0, stride = 0;  // of the axis of the positions
   bool include_self = true;
-  std::size_t written = 0;  // offset in the scratch memory: for each element, whether it has got a value
+  std::size_t written = 0;  // offset in scratch of a flag per element: it has a value
   ConvertBlock load = nullptr, store = nullptr;
   std::size_t bytes = 0;  // of the input
 };

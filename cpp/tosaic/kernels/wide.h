@@ -1,6 +1,6 @@
 // wide: conversion between arrays and the types in which contractions, pools and resizes compute.
 //
-//   double, float   floats; double also narrow integers, if it holds their sums exactly
+//   double, float   floats; double is also for narrow integers whose sums it holds exactly
 //   int64           integers
 //   int16, uint32   int16 (or uint16) for 8-bit integers whose sums are taken modulo 2^32, uint32 for the
 //                   sums

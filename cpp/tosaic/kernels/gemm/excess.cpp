@@ -8,15 +8,15 @@
 namespace tosaic::kernels {
 namespace {
 
-// How much more than kMostOfPair the positive elements of a pair are together; less if the number is
-// negative. Likewise the magnitudes of the negative elements.
+// above(): the sum of the positive elements of a pair, minus kMostOfPair. below(): the sum of the magnitudes
+// of the negative elements, minus kMostOfPair.
 constexpr std::int32_t above(std::int32_t a, std::int32_t b) {
   return std::max(a, 0) + std::max(b, 0) - kMostOfPair;
 }
 constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, -b); }
 
-// Takes the excess off the greater element of a pair. That is possible: two elements are at most 2 *
-// kMostOfPair together.
+// Subtracts the excess of a pair from the element of greater magnitude, which is at least the excess: the
+// magnitudes of two elements sum to at most 2 * kMostOfPair.
 void cap(std::int8_t* pair) {
   const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);
@@ -44,14 +44,14 @@ void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, Colum
       }
 }
 
-// The excess of all panels, as Excess points to it.
+// The excess of all panels: the arrays to which an Excess points.
 struct Lists {
   std::vector<std::uint32_t> rounds{0}, begin{0};
   std::vector<std::int16_t> starts;
   std::vector<ExcessTerm> terms;
 
-  // Adds the terms of a panel: each round takes as many of each column as it may. It takes them from the
-  // columns in turn, so that a sum is not read just after it was written.
+  // Adds the terms of a panel: each round takes as many terms of each column as kMostOfRound allows. It takes
+  // terms from the columns in turn, so that a sum is not read just after it was written.
   void add(const ColumnTerms& columns) {
     std::vector<std::size_t> next(columns.size());
     while (add_round(columns, next)) {
@@ -64,9 +64,9 @@ struct Lists {
   // ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;
-    // The number to which the products of a round are added. Elements of A are 0 to 255, so the products are
-    // -255 * negative to 255 * positive together. This number moves the middle of that range to 0: then all
-    // sums fit i16.
+    // The number to which the products of a round are added. Elements of A are 0 to 255, so the products sum
+    // to -255 * negative to 255 * positive. This number moves the middle of that range to 0: then all sums
+    // fit i16.
     [[nodiscard]] std::int16_t start() const {
       return static_cast<std::int16_t>((negative - positive) * 255 / 2);
     }
@@ -112,7 +112,7 @@ template <class T>
 std::size_t bytes_of(const std::vector<T>& array) {
   return array.size() * sizeof(T);
 }
-// Appends an array to memory of bytes.
+// Copies an array to `to`. Returns the end of the copy.
 template <class T>
 std::int8_t* append(std::int8_t* to, const std::vector<T>& array) {
   if (!array.empty()) std::memcpy(to, array.data(), bytes_of(array));
@@ -130,7 +130,7 @@ double share_with_excess(const std::int8_t* weights, std::span<const std::int64_
     const std::int32_t a{weights[first]}, b{weights[second]};
     found += std::max(above(a, b), below(a, b)) > 0 ? 1 : 0;
   };
-  // In the order in which the elements are in memory.
+  // The outer loop runs along the axis that is not adjacent in memory.
   if (columns.size() > 1 && columns[1] - columns[0] == 1) {
     for (std::size_t k = 0; k < 2 * pairs; k += 2)
       for (const std::int64_t column : columns) count(depths[k] + column, depths[k + 1] + column);

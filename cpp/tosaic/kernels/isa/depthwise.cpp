@@ -55,7 +55,7 @@ template <class S>
 template <class T>
 inline constexpr bool kWidens = !std::is_same_v<Partial<T>, Sum<T>>;
 
-// Stores the first `count` sums of adjacent channels, plus biases, in more bits.
+// Stores the first `count` sums of adjacent channels, plus biases, as elements of the wider Sum<T>.
 template <class T>
 [[gnu::always_inline]] inline void store_wide(const DepthwiseLine<T>& line, Vector<Partial<T>> sum,
                                               Index channel, Sum<T>* to, Index count) {
