@@ -295,8 +295,8 @@ class Finder {
         row_operands_.push_back(operand.index());
   }
 
-  // Takes the steps into the group that compute operands of this one and nothing else, and whose rows are the
-  // group's rows: the other branch of a sum, for example.
+  // Adds the steps to the group that only compute operands of this step and whose rows are the group's rows:
+  // the other branch of a sum, for example.
   void take_producers(std::uint32_t step, RowKind kind) {
     if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return;
     for (const ValueId operand : graph_.operands(node(step))) {
@@ -369,7 +369,7 @@ class Finder {
            row_axes(shape) == row_axes(from);
   }
 
-  // Shortens the group until only its last value has readers outside. The producers of a step go with it.
+  // Shortens the group until only its last value has readers outside. Producers taken for a step go with it.
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
       if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;
@@ -555,7 +555,7 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
 }
 
-// Gives each value inside a buffer, which later values use again. Returns the bytes.
+// Assigns a buffer to each value inside of the group. Later values reuse buffers. Returns the total bytes.
 std::size_t Finder::place_buffers(RowGroup& group) {
   struct Buffer {
     std::size_t offset = 0, bytes = 0;
@@ -658,8 +658,8 @@ bool Finder::prepare_steps(RowGroup& group) {
   return true;
 }
 
-// True if the group may compute its result in the memory of this value: if each block reads no other rows of
-// it than those that it writes. Other blocks may run earlier, or at the same time.
+// True if the group may compute its result in the memory of this value: if each block reads only those rows
+// of it that the block writes. Other blocks may run earlier, or at the same time.
 bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
   const auto shares_memory = [&](ValueId value) {
     return value.valid() && viewed_[value.index()] == viewed_[operand.index()];

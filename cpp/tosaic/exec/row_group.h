@@ -9,9 +9,9 @@
 // The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
 // depends on the same row of the other values of the group only: elementwise operators, reductions and
 // softmaxes of the last axis, and products of matrices, whose right operand is not a value of the group.
-// Reshapes between that leave rows as they are do not matter. Only the last value of a group has readers
-// outside; the group runs in place of its last step. A run that must show a value in between runs the steps
-// one by one. Both give the same bytes.
+// Reshapes between the steps are allowed if they do not change the rows. Only the last value of a group has
+// readers outside; the group runs in place of its last step. A run that must show an inner value runs the
+// steps one by one, with the same bytes as result.
 #pragma once
 
 #include <cstdint>

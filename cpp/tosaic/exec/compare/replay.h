@@ -23,9 +23,9 @@ namespace tosaic::exec {
 
 // How the qparams of a value of b, the program that is compared, differ from the qparams of the reference a.
 enum class Quantization : std::uint8_t {
-  kSame,   // they do not, or one side has none
-  kNear,   // as after two calibrations
-  kOther,  // by more
+  kSame,   // they are equal, or one side has none
+  kNear,   // they differ as after two calibrations
+  kOther,  // they differ by more
 };
 
 // What a result of a was compared with.
