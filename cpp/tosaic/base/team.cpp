@@ -57,8 +57,8 @@ void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) 
   if (!changes_soon(word, old)) word.wait(old, std::memory_order_acquire);
 }
 
-// The parts of a range that no thread has taken. It is one word, so that a thread can take a part of the job
-// that it has read, and of no later one: the number of the job, the next part and the end of the range.
+// The parts of a range that no thread has taken. One word has the number of the job, the next part and the
+// end of the range, so that a thread takes only parts of the job that it has read, never of a later job.
 struct alignas(64) Range {
   std::atomic<std::uint64_t> word{0};
 

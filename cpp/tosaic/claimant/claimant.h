@@ -1,4 +1,4 @@
-// claimant: who takes nodes of a program, as data.
+// claimant: what may take nodes of a program (a device, a TOSA target or the host), as data.
 //
 //   a device with a target      The claimant's groups are lowered to its TOSA target. It takes a node that
 //                               can be lowered alone, if all operators of TOSA that the node becomes are
@@ -43,7 +43,7 @@ struct Claimant {
   std::optional<CmsisNnKernels> kernels = {};
   bool connected = true;                        // a group may not have parts that are not connected
   std::uint32_t least_size = 1;                 // of a group, in nodes
-  std::vector<Op> preserved = {};               // composite operators that have to reach the claimant whole
+  std::vector<Op> preserved = {};               // composite operators that must not be expanded
   const target::LayoutNeeds* layout = nullptr;  // null: operators take any dim order
 
   [[nodiscard]] bool lowers_to_tosa() const { return !target.empty(); }

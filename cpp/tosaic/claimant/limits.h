@@ -89,7 +89,7 @@ enum class Quantity : std::uint8_t {
   kAlignsCorners,      // yes if a resize aligns corners
   kRoundingShift,      // yes if a shift to the right rounds
   kSameShapes,         // yes if all operands have the same shape
-  kChannelBroadcast,   // yes if they have, or if one of them has one element, or one for each channel
+  kChannelBroadcast,   // yes if kSameShapes, or if an operand has one element, or one per channel
   kFullOperand,        // yes if an operand has as many elements as the result
   kSharedQParams,      // yes if all quantized operands and results have the same qparams
   kPerTensor,          // yes if operands without the name `weight` and results have one scale
@@ -108,7 +108,7 @@ enum class Quantity : std::uint8_t {
   kCount
 };
 
-// A condition on a node under which a limit is one.
+// A condition on a node: a limit applies only to nodes that satisfy it.
 enum class When : std::uint8_t {
   kAlways,
   kPadded,      // the pool or convolution is padded

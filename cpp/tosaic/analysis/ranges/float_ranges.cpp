@@ -156,7 +156,8 @@ FloatRange dequantized(const Site& s) {
   const auto number = [&](double q, std::size_t c) {
     return (q - static_cast<double>(attrs.zero_points[c])) * attrs.scales[c];
   };
-  // A bias has far more bits than it needs. Other constants are large, and have few bits.
+  // The elements of a bias are read, since they use few of its many bits. Other constants are large, and use
+  // all of their few bits.
   const ConstantRef& bias = s.graph.value(s.operand(0)).constant;
   if (bias && (bias->dtype == DType::kI32 || bias->dtype == DType::kI64) && bias->storage.bound() &&
       num_elements(bias->shape) > 0) {

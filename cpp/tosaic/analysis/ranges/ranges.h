@@ -66,8 +66,8 @@ struct RelevantNumbers {
 //
 // A graph of floats that will be quantized has no such nodes. `levels` then has, by value, how many integers
 // the value will have, or 0, and the ranges are ranges of samples. Numbers beyond what samples had are not
-// relevant, and neither are changes of results below a part of the step that they will have: sigmoid(x) with
-// 256 integers reads no number beyond +-7.
+// relevant, and neither are changes of a result that are smaller than a part of its later step: sigmoid(x)
+// with 256 integers reads no number beyond +-7.
 class Relevance {
  public:
   Relevance(const Graph& graph, const FloatRanges& ranges, std::span<const double> levels = {});
