@@ -67,7 +67,7 @@ class Json {
   // The member of an object; nothing if there is none.
   [[nodiscard]] std::optional<Json> find(std::string_view key) const;
 
-  // The first member: of an object, its key, which `next()` follows with the value.
+  // The first item of an array, or the first key of an object. next() of a key is its value.
   [[nodiscard]] Json first() const { return Json(at_ + 1); }
   // The value after this one.
   [[nodiscard]] Json next() const { return Json(at_ + (kind() >= JsonKind::kArray ? at_->skip : 1)); }

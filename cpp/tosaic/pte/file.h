@@ -182,7 +182,7 @@ struct NamedData {
 };
 
 struct Segment {
-  std::uint64_t offset = 0;  // after the first segment's place; write() chooses its own
+  std::uint64_t offset = 0;  // from the beginning of the first segment; write() ignores it
   Storage bytes;
 };
 
