@@ -60,7 +60,7 @@ py::object plain_array(py::handle argument) {
   if (is_tensor_class(Py_TYPE(argument.ptr()))) {
     array = py::reinterpret_steal<py::object>(PyObject_CallMethod(argument.ptr(), "numpy", nullptr));
     if (!array)
-      PyErr_Clear();  // it requires gradients, has another dtype or layout, is on another device, ...
+      PyErr_Clear();  // the tensor requires gradients, has another dtype or layout, is on another device, ...
   }
   if (!array || Py_TYPE(array.ptr()) != array_class) return {};
   const py::dtype dtype = py::reinterpret_borrow<py::array>(array).dtype();

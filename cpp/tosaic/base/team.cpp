@@ -88,7 +88,7 @@ struct Team::Shared {
   std::exception_ptr failure;
   std::uint32_t failed_part = 0;
   const void* lender = nullptr;  // the pool that lent threads to this team
-  std::uint32_t lent = 0;        // how many
+  std::uint32_t lent = 0;        // the number of lent threads
 
   void work(std::uint32_t worker) {
     const auto threads = static_cast<std::uint32_t>(ranges.size());
@@ -143,7 +143,7 @@ class Cores {
     out.is_known_ = sched_getaffinity(0, sizeof out.set_, &out.set_) == 0;
     return out;
   }
-  // How many; 0 if they are unknown.
+  // The number of cores; 0 if they are unknown.
   [[nodiscard]] std::uint32_t count() const {
     return is_known_ ? static_cast<std::uint32_t>(CPU_COUNT(&set_)) : 0;
   }

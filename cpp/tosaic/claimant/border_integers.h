@@ -8,7 +8,7 @@
 // its inputs. An input of the program may fail that check. A value between parts must not fail: it is not the
 // user's error, and a device does not check. So each integer of another part has to be proven to fit, under
 // the assumption that i64 inputs of the program fit i32. Positions that only choose elements need no proof:
-// torch refuses those that are too large.
+// torch refuses positions that are too large.
 #pragma once
 
 #include <memory>

@@ -56,7 +56,7 @@ struct Claimant {
 // InvalidGraph, which lists the known names, for another name. Upper and lower case are the same.
 [[nodiscard]] Claimant claimant(std::string_view name,
                                 std::span<const std::shared_ptr<const Device>> devices = built_in_devices());
-// The needs under which one layout plan serves all of these claimants.
+// The needs with which one layout plan is valid for all of these claimants.
 [[nodiscard]] const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants);
 // The names of all members of devices.
 [[nodiscard]] std::vector<std::string> claimant_names(

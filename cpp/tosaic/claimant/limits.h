@@ -82,7 +82,7 @@ enum class Quantity : std::uint8_t {
   kRowCount,           // the number of elements without this axis
   kElements,           // of operand 0
   kPermutedProduct,    // the largest product of all but two axes of a permuted tensor
-  kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch where channels move
+  kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch if channels move
   kUpscale,            // the factor of a resize by axis, 0 if it is not a power of two
   kBilinear,           // yes if a resize is bilinear
   kReplicates,         // yes if a nearest resize of TOSA repeats elements, in one of the two forms of Vela
@@ -100,7 +100,7 @@ enum class Quantity : std::uint8_t {
   kOutputZeroPoint,    // of quantized results
   kCeilMode,           // of a pool
   kCountsPadding,      // yes if a padded average pool counts the padding
-  kDivisorOverride,    // yes if it has one
+  kDivisorOverride,    // yes if a pool has one
   kDividesInput,       // yes if an adaptive pool has windows of one size
   kAlpha,              // of add and sub
   kNumber,     // yes if the operand of floats is a constant with one number, which is finite and not 0

@@ -94,7 +94,7 @@ std::optional<Window> window_of(const NodeView& view) {
   return tosa_window(view);
 }
 
-// The entry of a spatial axis, counted from the width; 1 (a kernel, a stride) where there is no such axis.
+// The entry of a spatial axis, counted back from the width. Returns `absent` if there is no such axis.
 std::int64_t from_last(const Dims& dims, std::size_t place, std::int64_t absent = 1) {
   return place < dims.size() ? dims[dims.size() - 1 - place] : absent;
 }

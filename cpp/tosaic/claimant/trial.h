@@ -29,7 +29,7 @@ namespace tosaic::claimant {
 // empty for a foreign node, and for a node with regions.
 [[nodiscard]] std::string trial_key(const Graph& graph, const Node& node);
 
-// As pipeline::try_to_lower(), without the verifier between passes.
+// Like pipeline::try_to_lower(), but without the verifier between passes.
 [[nodiscard]] pipeline::Trial trial_of(const std::shared_ptr<const Graph>& graph,
                                        const pipeline::Pipeline& pipeline);
 

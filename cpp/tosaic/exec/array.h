@@ -9,7 +9,7 @@
 
 namespace tosaic::exec {
 
-// Memory of somebody else, for reading. Strides are in bytes and may be negative or zero.
+// A view of memory that others own, for reading. Strides are in bytes and may be negative or zero.
 struct ArrayView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -20,7 +20,7 @@ struct ArrayView {
   static ArrayView dense(const std::byte* data, DType dtype, const Shape& shape);
 };
 
-// Memory of somebody else, for writing. No two elements overlap.
+// A view of memory that others own, for writing. No two elements overlap.
 struct MutableArrayView {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;

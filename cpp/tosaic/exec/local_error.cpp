@@ -188,8 +188,8 @@ double mean_square(const std::vector<double>& values) {
 // The effect of errors on each element: its greatest change in the variants, but at least the root of the
 // mean square of all changes, since with few samples the change of one element may be small by chance. The
 // effect is infinite if base and variant differ and one of them is not finite. `sparse` is true if only few
-// elements change, but by much. The root of the mean square then says little about the others, so the least
-// effect is at most 1.5 medians.
+// elements change, but by much. The root of the mean square then says little about the other elements, so the
+// least effect is at most 1.5 medians.
 std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
                             bool sparse) {
   std::vector<double> out(base.size(), 0.0);
@@ -207,7 +207,7 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
     std::vector<double> sorted = out;
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
-    least = std::min(least, 1.5 * *middle);  // 1.5 medians: the root mean square of normal errors
+    least = std::min(least, 1.5 * *middle);  // the root mean square of normal errors is 1.5 medians
   }
   for (double& off : out) off = std::max(off, least);
   return out;

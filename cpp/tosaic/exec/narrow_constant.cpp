@@ -18,7 +18,7 @@
 namespace tosaic::exec {
 namespace {
 
-constexpr std::size_t kLeastBytes = 1024;  // of a result that is worth its own nodes
+constexpr std::size_t kLeastBytes = 1024;  // of a result; smaller ones are not deferred
 constexpr std::size_t kMostAxes = 6;       // of a form: the greatest rank of TOSA's default level
 
 using Extents = std::vector<std::int64_t>;
@@ -27,7 +27,7 @@ Shape shape_of(const Extents& extents) { return Shape(std::span<const std::int64
 
 std::size_t bytes_of(const Constant& constant) { return constant.storage.size(); }
 
-// The same elements in another shape.
+// The constant with its elements in another shape.
 ConstantRef with_shape(const Constant& constant, const Shape& shape) {
   return constant_over(constant.name, constant.kind, constant.dtype, shape, constant.storage);
 }

@@ -89,13 +89,13 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
 
 namespace {
 
-// What limits the search.
+// The limits of the search for a group.
 constexpr std::size_t kMostSteps = 64;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
-// The same for groups without products, whose steps take about as long as reading their operands from that
-// cache.
+// The most bytes of a block in groups without products, whose steps take about as long as reading their
+// operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 49152;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
@@ -112,7 +112,7 @@ Dims row_axes(const Shape& shape) {
 // How the steps of an operator's family compute rows.
 enum class RowKind : std::uint8_t { kNone, kElementwise, kLookup, kReduction, kProduct };
 
-// True if the node reduces, or normalizes, the last axis only, and leaves the rank as it is.
+// True if the node reduces, or normalizes, the last axis only, and does not change the rank.
 bool works_along_rows(const Graph& graph, const Node& node) {
   const Shape& operand = graph.type(graph.operands(node)[0]).shape;
   const std::size_t rank = operand.size();
@@ -369,7 +369,7 @@ class Finder {
            row_axes(shape) == row_axes(from);
   }
 
-  // Shortens the group until only its last value has readers outside. Producers taken for a step go with it.
+  // Removes last steps, and producers taken for them, until only the last value has readers outside.
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
       if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;
@@ -596,7 +596,7 @@ std::size_t Finder::place_buffers(RowGroup& group) {
     auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
       return buffer.busy_until < member.step && buffer.bytes == bytes;
     });
-    // In place of an operand that is not read later.
+    // Computes in place of an operand that is not read later.
     for (const RowOperand& operand : step.operands) {
       if (operand.kind != RowOperand::Kind::kBuffer || (step.in_place >> operand.operand & 1u) == 0) continue;
       Buffer& buffer = buffers[buffer_of(operands[operand.operand].index())];

@@ -40,7 +40,7 @@ struct RowStep {
   std::vector<RowOperand> operands;
   bool is_last = false;        // writes the result of the group
   std::uint32_t in_place = 0;  // Kernel::in_place
-  std::size_t result = 0;      // else the offset of its result in the memory of a worker
+  std::size_t result = 0;      // unless is_last: offset of its result in the memory of a worker
   std::function<void(const kernels::Arrays&)> whole, rest;
   std::optional<kernels::RowProduct> product;  // in place of `whole` and `rest`
   std::size_t scratch = 0;                     // its offset in the memory of a worker
@@ -75,9 +75,9 @@ class RowGroup {
             std::byte* memory) const;
 };
 
-// Finds groups. `steps` are the steps of the graph with their chains, and `needs` gets what the plan of
-// memory must know. A group is worth while if the values between its steps have at least `least_bytes`
-// together.
+// Finds groups. `steps` are the steps of the graph with their chains, and this function sets in `needs` what
+// the memory plan must know. A group is worth while if the values between its steps have at least
+// `least_bytes` together.
 void group_rows(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
                 const kernels::Options& options, std::size_t least_bytes);
 

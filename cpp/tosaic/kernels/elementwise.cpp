@@ -382,7 +382,7 @@ struct Source {
   // rounded to the compute dtype and converted back to the domain.
   ConvertBlock narrow = nullptr, widen = nullptr;
   int64_t element = 0;     // bytes of an element of the array
-  int64_t period = 0;      // kPeriodic
+  int64_t period = 0;      // kPeriodic: elements until they repeat
   bool is_scalar = false;  // one element serves a whole block
   Dims extents, strides;   // from collapse(); the last stride is 0 or 1
 };

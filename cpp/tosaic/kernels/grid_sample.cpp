@@ -357,7 +357,7 @@ class FastSampler {
   ScratchPlan plan_;
   std::size_t image_at_ = 0;
   PerWorker workers_;
-  std::size_t block_at_ = 0, taps_at_ = 0;  // of a worker
+  std::size_t block_at_ = 0, taps_at_ = 0;  // in a worker's scratch
 };
 
 Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {

@@ -21,7 +21,7 @@ namespace tosaic::kernels {
 inline constexpr int kOffsetBits = 17;
 inline constexpr std::int32_t kBinsPerOctave = 64;  // also the first linear magnitude
 inline constexpr std::int32_t kOctaves = 17;        // of bins below the linear ones
-inline constexpr std::int32_t kMagnitudes = 2048;   // the magnitudes of all bins are below
+inline constexpr std::int32_t kMagnitudes = 2048;   // all magnitudes in bins are below this
 inline constexpr std::int32_t kFirstLinearBin = kBinsPerOctave * kOctaves;
 inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBinsPerOctave;
 // Bins of positive values, then bins of negative values, then several bins of values too small for these,

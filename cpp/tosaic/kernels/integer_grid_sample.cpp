@@ -314,7 +314,7 @@ class FastSampler {
   ScratchPlan plan_;
   std::size_t image_at_ = 0;
   PerWorker workers_;
-  std::size_t taps_at_ = 0, grid_at_ = 0, rows_at_ = 0, block_at_ = 0;  // of a worker
+  std::size_t taps_at_ = 0, grid_at_ = 0, rows_at_ = 0, block_at_ = 0;  // in a worker's scratch
 };
 
 template <class T>

@@ -34,7 +34,7 @@ struct Base {
   FoldLoops sum, squares, max;
   ConvertBlock load = nullptr, store = nullptr;  // null if the array holds T
   int64_t element = 0, result_element = 0;
-  std::size_t row_scratch = 0;  // of a worker
+  std::size_t row_scratch = 0;  // offset in a worker's scratch
   PerWorker workers;
 
   // The arrays for a worker: the same operands and results, and the scratch memory of that worker.

@@ -31,7 +31,7 @@ void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::uint32_t* from, std::int64_t count, DType dtype, std::byte* to);
 
-// The same, by several threads.
+// Like widen() and narrow(), but by the threads of a team.
 template <class T>
 void widen_in_parallel(Team* team, DType dtype, const std::byte* from, std::int64_t count,
                        std::int64_t zero_point, T* to) {

@@ -40,7 +40,7 @@ using Texts = std::deque<std::string>;
 [[nodiscard]] Json mapping(Json value);  // an object
 // The entry of an object.
 [[nodiscard]] Json entry(Json value, std::string_view key);
-// The same; nothing if there is none.
+// The entry of an object; nothing if it has no such entry.
 [[nodiscard]] std::optional<Json> find_entry(Json value, std::string_view key);
 // The key and the value of an object with one entry.
 [[nodiscard]] std::pair<Json, Json> only_entry(Json value);

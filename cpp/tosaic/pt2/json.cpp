@@ -63,7 +63,7 @@ constexpr std::array<Byte, 256> kBytes = [] {
   }
 }
 
-// The number of four hexadecimal digits; nothing if they are none.
+// The number that four hexadecimal digits write; nothing if a character is not such a digit.
 [[nodiscard]] std::optional<unsigned> hexadecimal(const char* at, const char* end) {
   if (end - at < 4) return std::nullopt;
   unsigned value = 0;

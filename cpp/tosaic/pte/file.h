@@ -47,7 +47,7 @@ enum class Dynamism : std::int8_t { kStatic = 0, kBounded = 1, kUnbounded = 2 };
 struct Tensor {
   std::int8_t scalar_type = 0;  // a code of scalar_type.h
   std::int32_t storage_offset = 0;
-  std::vector<std::int32_t> sizes;  // the greatest extents unless static
+  std::vector<std::int32_t> sizes;  // the extents; the greatest ones if dynamic
   std::vector<std::uint8_t> dim_order;
   bool requires_grad = false;
   std::uint32_t data = 0;  // index of the elements; 0 is "no data"
@@ -110,7 +110,7 @@ struct Move {
 };
 struct JumpFalse {
   std::int32_t condition = 0;    // index of a bool value
-  std::int32_t destination = 0;  // index of an instruction, or their number
+  std::int32_t destination = 0;  // index of an instruction, or the number of them: the end
   bool operator==(const JumpFalse&) const = default;
 };
 struct Free {

@@ -38,7 +38,7 @@ class Image {
 // read() checks them in what was written.
 [[nodiscard]] Image lay_out(const File& file);
 
-// The same in memory of its own.
+// The bytes of the file, in new memory.
 [[nodiscard]] Storage write(const File& file);
 
 // The program of a file whose segments are elsewhere in memory, and where in the file they begin. Between the

@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kFlat = 120;       // exp(-kFlat) is 0 in f32, and so is kFlat * exp(-kFlat)
-constexpr double kFarBelow = -1e3;  // a constant below hides scores from a softmax
+constexpr double kFarBelow = -1e3;  // a constant below this hides scores from a softmax
 constexpr double kMargin =
     0.25;  // of the largest magnitude: inputs other than the samples have other numbers
 constexpr double kUnnoticed = 0.5;  // steps by which a result may change
@@ -41,8 +41,8 @@ struct Site {
   const FloatRanges& ranges;
   const Node& node;
   Numbers wanted;
-  double slack = 0;         // a change of the result by this much goes unnoticed
-  bool of_samples = false;  // the ranges of samples
+  double slack = 0;         // the result may change by this much
+  bool of_samples = false;  // the ranges are those of samples
 
   // A function that approaches a limit as exp(-x) does, differs from it by no more than the slack beyond this
   // x.
@@ -104,7 +104,7 @@ Numbers reaching(const Numbers& wanted, const Numbers& passing) {
   return {within(wanted.low), within(wanted.high)};
 }
 
-// How far a value may be beyond these bounds for inputs that are not among the samples.
+// How far a value may be beyond `bounds` for inputs that are not among the samples.
 double beyond_samples(const Site& s, const Numbers& bounds) {
   return s.of_samples ? kMargin * magnitude(bounds).high : 0;
 }
@@ -276,7 +276,7 @@ Numbers gated(const Site& s, std::size_t) {
   const double tail = s.flat() + std::log(s.flat()) - 0.5;
   return {s.slack > 0 ? -std::min(tail, kFlat) : -kFlat, std::max(s.wanted.high, 4.0) + 1};
 }
-// The same for gelu and hardswish, which are below exp(-x^2 / 2) there, or 0.
+// Bounds for gelu and hardswish. Far below 0, these are smaller than exp(-x^2 / 2), or 0.
 Numbers gated_by_square(const Site& s, std::size_t i) {
   const double low = s.slack > 0 ? -std::max(std::sqrt(2 * s.flat()), 3.0) : -kFlat;
   return {low, gated(s, i).high};
@@ -309,7 +309,7 @@ Numbers leaky_relu(const Site& s, std::size_t) {
 constexpr OpTable<bool> kJoins = {{Op::kWhere, true},        {Op::kCat, true},      {Op::kStack, true},
                                   {Op::kSliceScatter, true}, {Op::kIndexPut, true}, {Op::kScatter, true}};
 
-// How many operators visible() looks through. Each may have two operands, so that the walk doubles with each.
+// How many operators visible() looks through. Each may double the work, as it may have two operands.
 constexpr int kDeepest = 8;
 
 // True for a product of truth values and numbers that are all below -`depth`.
@@ -480,7 +480,7 @@ Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
   const Numbers range = s.ranges.of(id).bounds;
   const std::span<const ValueId> operands =
       node == nullptr ? std::span<const ValueId>{} : s.graph.operands(*node);
-  // A cast may be of integers; the condition of a choice is none of its numbers.
+  // The operand of a cast may have integers. The condition of a `where` is not one of its numbers.
   const std::size_t first = node != nullptr && node->op == Op::kWhere ? 1 : 0;
   const bool is_of_floats = operands.size() > first && is_float(s.graph.type(operands[first]).dtype);
   if (!is_of_floats || depth > kDeepest || magnitude(range).high < -kFarBelow) {

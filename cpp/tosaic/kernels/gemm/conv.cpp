@@ -415,7 +415,7 @@ class ChannelsLast {
   ScratchPlan plan_;
   std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0, added_at_ = 0;
   PerWorker workers_;
-  std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
 // A convolution with channels first. `inner` computes it with channels last; transpositions before and after

@@ -176,7 +176,7 @@ class DepthwiseLines {
   std::optional<WordScaling> words_;
   std::size_t repeated_at_ = 0, added_at_ = 0;
   PerWorker workers_;
-  std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t sums_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
 // The core for bytes with channels last, for instruction sets that multiply several taps at once. Lines of
@@ -412,13 +412,13 @@ class DepthwiseStepLines {
   bool merges_pixels_ = false;
   Index blocks_ = 0, slots_ = 0, line_size_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> weights_;
-  std::vector<std::int32_t> multiplier_, shift_;  // arranged
-  std::vector<Index> channels_;                   // of the places; -1: none
-  std::vector<Word> terms_;  // of weights that are known; plus the biases if these are known, too
+  std::vector<std::int32_t> multiplier_, shift_;  // by place
+  std::vector<Index> channels_;                   // by place: its channel, or -1
+  std::vector<Word> terms_;  // if weights are constant; plus the biases if these are constant, too
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
   PerWorker workers_;
-  std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ void cap(std::int8_t* pair) {
   greater = static_cast<std::int8_t>(greater - excess);
 }
 
-using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // of the columns of a panel
+using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // by column of a panel
 
 // Caps the `quads` quads of each column of a panel of `width` columns.
 void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, ColumnTerms& terms) {

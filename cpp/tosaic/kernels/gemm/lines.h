@@ -29,7 +29,7 @@ class Lines {
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
     return copies() ? p_.taps[0] * reach(lines) * line_elements() + kVectorBytes : 0;
   }
-  // How many elements of input are copied for each output line of such blocks.
+  // How many elements of input are copied for each output line, in blocks of `lines` output lines.
   [[nodiscard]] double copied(std::int64_t lines) const {
     return copies()
                ? static_cast<double>(p_.taps[0] * reach(lines) * line_elements()) / static_cast<double>(lines)
@@ -228,7 +228,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
   const Bands<T>& bands = problem.bands;
   const std::int64_t width = patches.out[2];
   Lines<T> lines(patches);
-  std::array<Run<T>, 512 / sizeof(T)> runs;  // the most that a band has
+  std::array<Run<T>, 512 / sizeof(T)> runs;  // the most runs of a band
   GemmBlock<T> block;
   block.a_stride = lines.stride();
   block.runs = runs.data();
@@ -268,7 +268,7 @@ inline constexpr std::size_t kMostRuns = 64;
                                         const Patches<Quads>& patches, std::int64_t cols,
                                         std::int64_t depth) {
   constexpr double kGather = 0.03, kCopy = 0.03;  // an element of a patch, or of a line, in nanoseconds
-  constexpr double kRowStep = 0.4;                // 64 bytes of a row times 16 columns
+  constexpr double kRowStep = 0.4;                // nanoseconds: 64 bytes of a row times 16 columns
   constexpr std::int64_t step_bytes = 64, step_cols = 16;
   const std::int64_t run = patches.taps[2] * patches.channels, num_runs = patches.taps[0] * patches.taps[1];
   if (!kernels.reads_lines || !patches.row_is_contiguous || patches.out[2] == 0 || depth == 0 ||

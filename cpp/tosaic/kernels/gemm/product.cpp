@@ -320,7 +320,7 @@ class BlockedProduct {
   std::size_t words_at_ = 0;
   PerWorker workers_;
   std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0,
-              epilogue_at_ = 0;  // of a worker
+              epilogue_at_ = 0;  // in a worker's scratch
 };
 
 }  // namespace

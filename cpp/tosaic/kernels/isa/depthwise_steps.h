@@ -41,7 +41,7 @@ struct DepthwiseSteps {
   std::int64_t blocks = 0;
   const Factor<T>* weights = nullptr;             // [blocks][steps][block][kStep]
   const std::uint32_t* terms = nullptr;           // [blocks][block]: initial values of the sums
-  std::int64_t pixels = 0, elements = 0;          // of the line; elements of a pixel
+  std::int64_t pixels = 0, elements = 0;          // pixels of the line; elements of a pixel
   std::int64_t source_step = 0, result_step = 0;  // elements from pixel to pixel
   // Where the results go: sums, or bytes that `rescale` makes of them. The other pointer is null. The tables
   // of `rescale` have [blocks][block] entries.
@@ -52,7 +52,7 @@ struct DepthwiseSteps {
 
 template <class T>
 struct DepthwiseStepKernels {
-  std::int64_t block = 0;  // elements
+  std::int64_t block = 0;  // elements of a block
   void (*line)(const DepthwiseSteps<T>& line) = nullptr;
   // Writes `count` bytes of the image as factors, and `count` factors of padding. Both may write up to
   // block - 1 factors more.

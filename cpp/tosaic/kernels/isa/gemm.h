@@ -157,7 +157,7 @@ struct ExcessTerm {
 // All terms of a packed B, panel by panel. Their sums have 16 bits, so the terms of a panel may need several
 // rounds.
 struct Excess {
-  static constexpr std::int64_t kCols = 16;  // of a panel
+  static constexpr std::int64_t kCols = 16;  // columns of a panel
   // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r +
   // 1].
   const std::uint32_t *rounds = nullptr, *begin = nullptr;
@@ -195,7 +195,7 @@ struct GemmBlock {
   // line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
-  // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
+  // Only for CappedQuads: the amounts that capping subtracted from B; null if there are none.
   Excess excess = {};
   // Only for CappedQuads: memory of spare_bytes(), which multiply() writes.
   std::byte* spare = nullptr;
@@ -264,7 +264,7 @@ struct GemmKernels {
   void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
   bool reads_lines = false;           // multiply() computes runs of quads
-  std::int64_t a_bytes = 256 * 1024;  // of A in a block, at most: a part of the second-level cache
+  std::int64_t a_bytes = 256 * 1024;  // most bytes of A in a block: a part of the second-level cache
 };
 
 }  // namespace tosaic::kernels

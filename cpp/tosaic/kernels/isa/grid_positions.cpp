@@ -155,7 +155,7 @@ template <GridPadding P>
   const Floats west = 1.0F - x.fraction, north = 1.0F - y.fraction;
   if (layout.packed) {
     store_products(taps, i, west, x.fraction, north, y.fraction);
-    const auto first = [](Floats whole, const GridAxis& axis) {  // both taps in the margin: outside
+    const auto first = [](Floats whole, const GridAxis& axis) {  // far outside: both taps in the margin
       return to_int(at_most(at_least(whole, P == GridPadding::kZeros ? -2.0F : 0.0F), axis.last + 1.0F));
     };
     store(taps.offsets[0] + i, place(first(x.whole, layout.x), first(y.whole, layout.y), layout));

@@ -46,7 +46,7 @@ void places(const float* values, int64_t count, float unit, int32_t* places) {
 }
 
 #if defined(__AVX512F__)
-// As places(). The lanes beyond the last value are zeros.
+// Like places(), but omits the places of zeros. Vector lanes beyond the last value are zeros.
 int64_t nonzero_places(const float* values, int64_t count, float unit, int32_t* places) {
   const __m512 units = _mm512_set1_ps(unit), first_linear = _mm512_set1_ps(kFirstLinear);
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff),

@@ -161,8 +161,8 @@ template <class S, class W, class L>
 #endif
 
 #if defined(__AVX2__) && TOSAIC_VECTOR_BYTES == 32
-// Does the same, but needs sums of the first two and of the last two products of a quad that fit 16 bits, as
-// with CappedQuads.
+// Like add_product() for quads. The sums of the first two and of the last two products of a quad must fit 16
+// bits, as with CappedQuads.
 [[gnu::always_inline]] inline void add_capped_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                       Vector<std::int32_t> left) {
   const __m256i pairs = _mm256_maddubs_epi16((__m256i)left, (__m256i)right);

@@ -99,7 +99,7 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
 }
 
-// Does the same as the function above for a tile of which only the first `valid` columns are in C.
+// Writes the sums of a tile to C, as finish() does, if only the first `valid` columns are in C.
 template <class T>
 [[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
                                      Index row, Index rows, Index column, Index valid) {
@@ -329,7 +329,7 @@ template <class T, int R, int W, bool kFetch>
   }
 }
 
-// Does the same if the rows of A consist of runs.
+// Computes a tile of R rows by W vectors if the rows of A consist of runs.
 template <class T, int R, int W>
 void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   Vector<Partial<T>> sum[R][W];

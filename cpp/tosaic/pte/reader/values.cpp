@@ -8,7 +8,7 @@ namespace tosaic::pte {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // of one tensor
-constexpr std::size_t kMostAxes = 16;                         // of the runtime, too
+constexpr std::size_t kMostAxes = 16;                         // the limit of the runtime, too
 
 struct Reader {
   State& state;
