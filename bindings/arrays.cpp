@@ -53,7 +53,7 @@ bool is_tensor_class(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == known.ptr();
 }
 
-// The argument as an array, without a copy; null if it is none of plain_arrays().
+// The argument as an array, without a copy; null if plain_arrays() does not allow the argument.
 py::object plain_array(py::handle argument) {
   PyTypeObject* const array_class = py::detail::npy_api::get().PyArray_Type_;
   py::object array = py::reinterpret_borrow<py::object>(argument);

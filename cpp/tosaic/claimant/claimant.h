@@ -32,8 +32,8 @@ struct Claimant {
   std::string name;    // of a member of a device, or a TOSA target
   std::string target;  // the TOSA target for which groups are lowered; empty if they are not lowered to TOSA
   // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there
-  // is one. Groups of other claimants are lowered to it, too: not for the device, but to compute its
-  // integers. Empty: no arithmetic of its own.
+  // is one. Otherwise groups are lowered to it only to compute the integers of the device. Empty: no
+  // arithmetic of its own.
   std::string arithmetic;
   // The limits of the device. They are about operators of TOSA if there is a target, and about canonical
   // operators if not. Null: no limits.

@@ -136,7 +136,7 @@ struct LimitRow {
   std::int64_t unit = 1;  // kKernelVolume
 };
 
-// The name of a quantity, which is the name of the rule: "kernel-height". And of a condition: "padded".
+// The name of a quantity, which is also that of its rule ("kernel-height"), and of a condition ("padded").
 [[nodiscard]] std::string_view name_of(Quantity quantity);
 [[nodiscard]] std::string_view name_of(When when);
 // All names, in the order of the enumerators.
@@ -151,8 +151,8 @@ struct Limits {
 // True if a row lists floats for an operator. A row that takes any dtype does not.
 [[nodiscard]] bool lists_floats(const Limits& limits, Op op);
 
-// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons have no
-// place yet.
+// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons do not
+// name the node yet.
 void judge(const Graph& graph, const Node& node, const Limits& limits, std::string_view who,
            std::vector<Reason>& reasons);
 

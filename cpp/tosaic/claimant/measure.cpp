@@ -376,7 +376,7 @@ Numbers row_count(const NodeView& view) {
 
 // ---- permutations ----
 
-// Axes of extent 1 in front are dropped where the permutation does not move them.
+// Axes of extent 1 in front are dropped if the permutation does not move them.
 std::pair<Shape, Dims> without_outer_ones(const Shape& shape, const Dims& perm) {
   std::size_t first = 0;
   while (shape.size() - first > 3 && shape[first] == 1 && perm[first] == static_cast<std::int64_t>(first))

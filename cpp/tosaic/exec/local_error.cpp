@@ -564,7 +564,7 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
 }
 
 // Integers of 8 bits are rounded once, from a nearly exact number, so they are within half a unit of the
-// unrounded number. Wider integers are within the units of the operator table of the rounded number.
+// unrounded number. Wider integers are off the rounded number by at most the units of the operator table.
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);

@@ -95,7 +95,7 @@ class LocalReference {
 
   [[nodiscard]] std::optional<std::vector<Array>> compute(const Node& node,
                                                           std::span<const ArrayView> operands) const;
-  // All results of the node for operands with errors; the results have errors of their own, too.
+  // All results of the node in variant k: for operands with errors, plus rounding errors of the node itself.
   [[nodiscard]] std::vector<Array> compute_with_errors(const Node& node, std::size_t k,
                                                        const std::vector<Array>& results) const;
   [[nodiscard]] Held variant(ValueId value, std::size_t k) const;

@@ -143,7 +143,7 @@ RowKind row_kind(const Graph& graph, const Node& node) {
                                                                                         : RowKind::kNone;
 }
 
-// How an operand of a row step follows the rows of the result.
+// Which row axes of the result an operand of a row step has.
 struct Follows {
   bool by_row = false;                  // along the last row axis
   bool by_all = false, by_any = false;  // along all or some of the row axes
@@ -505,7 +505,7 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
         const std::optional<Follows> follows = follow(operand.shape, whole, 1);
         const bool by_row = merges_ ? follows->by_any : follows->by_row;
         operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
-        // A part of a constant is not a constant for the kernel.
+        // Each block reads another part of the operand, so the kernel must not treat it as a constant.
         if (follows->by_any) operand.constant = nullptr;
       }
     }

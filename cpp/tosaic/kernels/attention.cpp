@@ -259,8 +259,8 @@ void plan_scratch(Plan<T>& plan, ScratchPlan& scratch) {
   plan.out = scratch.take<T>(plan.block_rows * plan.width);
 }
 
-// The query rows of a block: up to four register tiles, fewer if their scores do not fit the second-level
-// cache.
+// The number of query rows of a block: at most those of four register tiles, fewer if their scores do not fit
+// the second-level cache.
 template <class T>
 int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   constexpr int64_t most_bytes = 393216, most_tiles = 4;
@@ -268,7 +268,7 @@ int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   return gemm.max_rows * std::clamp<int64_t>(most_bytes / tile_bytes, 1, most_tiles);
 }
 
-// Reads the mask as (leading..., rows, keys). The stride of a missing axis, or one of extent 1, is 0.
+// Sets the strides of the mask as (leading..., rows, keys). They are 0 for missing axes and axes of extent 1.
 template <class T>
 void set_mask(Plan<T>& plan, const Request& request, const ConvertKernels& convert) {
   plan.has_mask = request.operands.size() > 3 && request.operands[3].present;

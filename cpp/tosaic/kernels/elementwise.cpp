@@ -627,8 +627,8 @@ int64_t step_of(const Plan& plan, bool buffered) {
   return row != 0 ? row : buffered ? kBlockElements : whole_vectors;
 }
 
-// A mask of the operands that the result may overwrite: a block of the operand is read before the same block
-// of the result is written.
+// Bit i is set if the result may overwrite operand i: a block of the operand is read before the same block of
+// the result is written.
 std::uint32_t in_place_operands(const Request& request) {
   std::uint32_t mask = 0;
   for (std::size_t i = 0; i < request.operands.size(); ++i)

@@ -52,7 +52,7 @@ struct HistogramKernels {
   KeyBounds (*bounds)(const float* values, std::int64_t count) = nullptr;
   // The place of each value. `unit` is a power of two, and each |value| * unit is below 2048 * 2^17.
   void (*places)(const float* values, std::int64_t count, float unit, std::int32_t* places) = nullptr;
-  // The places of the values that are in no bin of zero, and how many there are. `places` has room for
+  // The places of the values that are not in a bin of zeros. Returns their number. `places` has room for
   // kSlack places more than values. Null for instruction sets for which places() is faster.
   std::int64_t (*nonzero_places)(const float* values, std::int64_t count, float unit,
                                  std::int32_t* places) = nullptr;

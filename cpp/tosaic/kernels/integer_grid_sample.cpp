@@ -48,7 +48,7 @@ class ReferenceAxis {
            (extent_ - 1) * (unit() / 2);
   }
 
-  // The position of a nearest or bilinear sample inside the image.
+  // Applies the padding to the position of a nearest or bilinear sample.
   [[nodiscard]] Index padded(Index p) const {
     if (attrs_.sample.padding == GridPadding::kZeros) return p;
     if (attrs_.sample.padding == GridPadding::kReflection) {

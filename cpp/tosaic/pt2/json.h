@@ -78,8 +78,8 @@ class Json {
 
 class JsonDocument {
  public:
-  // Reads a text, which must live as long as the document. Throws InvalidGraph, which names the text by
-  // `what` and has the place.
+  // Reads a text, which must live as long as the document. Throws InvalidGraph, which has the place in the
+  // text and `what`, the name of the text.
   JsonDocument(std::string_view text, const std::string& what);
 
   [[nodiscard]] Json root() const { return Json(entries_.data()); }

@@ -92,7 +92,7 @@ struct Operator {
 };
 
 // The arguments are indices of values: operands, then results, as the schema of the operator has them. The
-// returned values follow once more, as one list if there are several.
+// returned values are repeated at the end, as one list if there are several.
 struct KernelCall {
   std::int32_t op = 0;  // index into Method::operators
   std::vector<std::int32_t> args;

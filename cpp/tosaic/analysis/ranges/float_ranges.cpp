@@ -188,7 +188,7 @@ FloatRange padded(const Site& s) {
 }
 
 FloatRange with_zeros(const Site& s) { return united(s.at(0), of_number(0)); }
-// A mean is between the numbers, and may be nearer to 0 than any that is not 0.
+// A mean is in the bounds of the numbers, but may be nearer to 0 than all numbers that are not 0.
 FloatRange averaged(const Site& s) { return range_of(s.at(0).bounds); }
 FloatRange pooled(const Site& s) {
   return Graph::attrs<PoolAttrs>(s.node).divisor_override ? FloatRange{} : range_of(with_zeros(s).bounds);

@@ -444,7 +444,7 @@ struct Extremes {
   [[nodiscard]] bool one_below() const { return below.low >= below.high; }
 };
 
-// A node that adds a number to each element, or multiplies each by one: x -> x * factor + offset.
+// A node that adds a number to each element, or multiplies it by a number: x -> x * factor + offset.
 struct Line {
   double factor = 1, offset = 0;
   [[nodiscard]] Numbers of(const Numbers& x) const {

@@ -89,7 +89,7 @@ class Replay {
   }
 
   // True if the result of a's last node for an FX node is the value in the reference (a, b: replay.h). An FX
-  // call with several results may become several nodes; then the last one may compute another of them. True
+  // call with several results may become several nodes; then the last one may compute another result. True
   // also if a's run has no array of the value.
   bool is_result(ValueId value, const Reference& reference) const {
     const ArrayView& own = a_[value];

@@ -52,8 +52,8 @@ enum class Errors : std::uint8_t {
   kJudged,    // these are also compared with their bounds
 };
 
-// Runs a's nodes in order. `local` has a's inputs. `references` are what total errors are measured against;
-// only the results of a that are among them are compared.
+// Runs a's nodes in order. `local` has a's inputs. Total errors are measured against `references`; only
+// results of a that are among them are compared.
 [[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                                         const Matcher& matcher,
                                                         const std::vector<Reference>& references,

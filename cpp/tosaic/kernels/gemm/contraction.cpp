@@ -410,7 +410,7 @@ bool is_f32(const Contraction& c) {
 
 bool has_bytes(const Operand& operand) { return operand.dtype == DType::kI4 || operand.dtype == DType::kI8; }
 
-// Elements and zero points of 8 bits, an integer result of at most 32 bits, no addend.
+// True for elements and zero points of 8 bits, an integer result of at most 32 bits, and no addend.
 bool is_bytes(const Contraction& c) {
   const DType result = c.request.results[0].dtype;
   for (const Index zero_point : c.reduced.zero_points)
@@ -423,7 +423,7 @@ bool is_bytes(const Contraction& c) {
   return is_bytes(c) && c.reduced.zero_points[1] == 0;
 }
 
-// Elements of 16 and 8 bits without zero points, no addend.
+// True for elements of 16 and 8 bits without zero points, and no addend.
 bool is_words_by_bytes(const Contraction& c) {
   return c.left().dtype == DType::kI16 && has_bytes(c.right()) &&
          c.reduced.zero_points == std::array<Index, 2>{} && is_integer(c.request.results[0].dtype) &&

@@ -67,7 +67,7 @@ struct Product {
   Index a_size = 0, b_size = 0;  // elements
 };
 
-// The matrices of the right operand. Empty ones are equal.
+// The number of matrices of the right operand. Empty matrices count as one.
 [[nodiscard]] inline Index num_matrices(const Product& p) {
   return std::max<Index>(1, p.b_size / std::max<Index>(1, p.depth * p.cols));
 }
@@ -132,7 +132,7 @@ struct FastInputs {
       false;  // sets Core::multiply_rows; only for one batch, no addend, and a right that is not constant
 };
 
-// The core of an algorithm: a class that has run(), scratch_bytes() and owns_right().
+// Makes a Core of an algorithm: an object that has run(), scratch_bytes() and owns_right().
 template <class T, class Algorithm>
 [[nodiscard]] Core<T> as_core(const char* name, const std::shared_ptr<const Algorithm>& algorithm) {
   Core<T> core;

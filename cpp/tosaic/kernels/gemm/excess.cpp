@@ -103,7 +103,7 @@ struct Lists {
 std::size_t excess_at(const Bands<CappedQuads>& bands, std::int64_t matrices) {
   return static_cast<std::size_t>(ceil_div(matrices * bands.elements(), 64) * 64);
 }
-// The entries of a matrix in Excess::rounds.
+// The number of entries that a matrix has in Excess::rounds.
 std::int64_t entries_of(const Bands<CappedQuads>& bands) {
   return ceil_div(bands.depth, bands.band) * bands.padded_cols / bands.panel;
 }

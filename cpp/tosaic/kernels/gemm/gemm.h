@@ -240,7 +240,7 @@ void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Fa
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
 
-// The most rows of a block, of all instruction sets.
+// The largest number of rows that a block has with any instruction set.
 inline constexpr std::size_t kMostBlockRows = 256;
 
 // Writes the terms of the rows that are to be added because of the zero point of B.

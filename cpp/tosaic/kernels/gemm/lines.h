@@ -203,7 +203,7 @@ template <class T>
   const std::int64_t sets = cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>);
   const std::int64_t tile_rows = ceil_div(width, ceil_div(width, kernels.max_rows));
   if (sets * most_in_set < tile_rows) return false;
-  // A tile of fewer rows than this takes no less time: the sums wait for each other.
+  // A tile of fewer rows takes as long as one of this many: its multiply-adds wait for each other.
   const double few_rows = kernels.max_rows > 8 ? 5 : 4;
   // The time of `rows` rows, if the loops of a tile compute the fraction `part` of their products.
   const auto time = [&](std::int64_t rows, double part) {
@@ -305,7 +305,7 @@ inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking
     const std::int64_t end = end_of_lines(blocking, problem, first);
     lines.load(kernels, first, end, problem.gathered);
     while (row < std::min(problem.rows, end * width)) {
-      // Whole lines, or a part of one.
+      // The rows are whole output lines, or a part of one line.
       const std::int64_t line = row / width, pixel = row % width;
       const std::int64_t whole = std::min(end, problem.rows / width) - line;
       block.line_rows = pixel == 0 && whole > 0 ? width : std::min(width - pixel, problem.rows - row);

@@ -14,7 +14,7 @@ using Floats = Vector<float>;
 using Ints = Vector<std::int32_t>;
 using Bits = Vector<std::uint32_t>;
 
-// These forms compile to one instruction each. NaN becomes the bound.
+// These comparisons compile to one instruction each. If x is NaN, the result is the bound.
 [[gnu::always_inline]] inline Floats at_most(Floats x, float high) {
   const Floats bound = broadcast(high);
   return x < bound ? x : bound;
