@@ -369,7 +369,7 @@ class Finder {
            row_axes(shape) == row_axes(from);
   }
 
-  // Removes last steps, and producers taken for them, until only the last value has readers outside.
+  // Removes the last steps, and producers taken for them, until only the last value has readers outside.
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
       if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;

@@ -36,8 +36,8 @@ constexpr std::array<Byte, 256> kBytes = [] {
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);
   const std::uint64_t quote = bytes ^ (each * '"'), escape = bytes ^ (each * '\\');
-  // Subtracting sets the upper bit of a byte that is too small. If it borrows from the next byte, the result
-  // is already true for this one.
+  // Subtracting sets the upper bit of a byte that is too small. Its borrow may change later bytes, but the
+  // result is false then anyway.
   return ((bytes | (bytes - each * 0x20) | (quote - each) | (escape - each)) & (each * 0x80)) == 0;
 }
 

@@ -22,7 +22,7 @@ FxId FxNodes::add(const std::string& name) {
 }
 
 void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
-  // Nodes that round do not count for the order: they may come long before the FX node that reads them.
+  // A node that rounds counts only if its FX node does not compute: it may come long before its reader.
   std::set<std::string_view> computing;
   for (const Node& node : a.nodes())
     for (const OriginRef& leaf : leaves(node.origin))

@@ -129,7 +129,7 @@ struct FastInputs {
   Sum<T> low = 0, high = 0;
   Epilogue<T> epilogue = {};  // must be empty if Product::has_input
   bool by_rows =
-      false;  // sets Core::multiply_rows; only for one batch, no addend, and a right that is not constant
+      false;  // sets Core::multiply_rows; only for one batch, no addend and a right operand that varies
 };
 
 // Makes a Core of an algorithm: an object that has run(), scratch_bytes() and owns_right().

@@ -158,7 +158,7 @@ class ChannelsLast {
   }
 
  private:
-  // True if sums are rescaled in registers. In a transposed convolution, rows are not adjacent pixels.
+  // True if sums are rescaled in registers: not in transposed convolutions, whose rows are apart.
   [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] bool rescales_to_bytes() const { return rescales() && inputs_.epilogue.rescales_to_bytes(); }
   // True if finished rows go through put_rows(), because the convolution is transposed, or because an

@@ -15,8 +15,8 @@ constexpr std::int32_t above(std::int32_t a, std::int32_t b) {
 }
 constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, -b); }
 
-// Subtracts the excess of a pair from the element of greater magnitude, which is at least the excess: the
-// magnitudes of two elements sum to at most 2 * kMostOfPair.
+// Subtracts the excess of a pair from the element of greater magnitude. This element is at least the excess,
+// since the magnitude of the other element is at most kMostOfPair.
 void cap(std::int8_t* pair) {
   const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);

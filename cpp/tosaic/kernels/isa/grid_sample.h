@@ -77,8 +77,7 @@ struct GridPlanes {
 };
 
 struct GridSums {
-  // For an image that is not packed and whose pixels are adjacent. Bilinear samples need two pixels in a
-  // line.
+  // For an image that is not packed, with adjacent pixels. Bilinear samples need lines of two pixels or more.
   void (*planes)(const GridLayout& layout, const GridTaps& taps, std::int64_t count,
                  const GridPlanes& planes) = nullptr;
   // A packed image. Writes to[i * channels + c].

@@ -28,7 +28,7 @@ KeyBounds bounds(const float* values, int64_t count) {
 
 constexpr int32_t kBin = 1 << kOffsetBits;
 constexpr auto kFirstLinear = static_cast<float>(kBinsPerOctave * kBin);
-// A linear place is the magnitude plus a constant. Any smaller place is its bits plus a constant.
+// A linear place is the magnitude plus a constant. Other places are the magnitude's bits plus a constant.
 constexpr int32_t kLinearShift = (kFirstLinearBin - kBinsPerOctave) * kBin;
 constexpr int32_t kBitsShift = kFirstLinearBin * kBin - __builtin_bit_cast(int32_t, kFirstLinear);
 

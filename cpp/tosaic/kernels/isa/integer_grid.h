@@ -21,7 +21,7 @@ struct IntegerGridAxis {
   std::int32_t centre = 0;  // the position of coordinate 0, with `fraction` fractional bits
   std::int32_t last = 0;    // the last pixel
   std::int32_t mirror = 0;  // reflection: positions are mirrored at -mirror / 2
-  std::int32_t period = 0;  // reflection: they repeat after `period` pixels; 0: all are 0
+  std::int32_t period = 0;  // reflection: positions repeat after so many pixels; 0: all are 0
   std::int32_t stride = 0;  // elements between neighbours
 };
 

@@ -75,8 +75,8 @@ using QuadFactor = Vector<std::int32_t>;
   sum += right * left;
 }
 
-// The place, in a step of a panel, of element `k` of the pair of column `column`. The two elements are
-// adjacent. Arm cannot add adjacent products: they are in different halves of a vector.
+// The place, in a step of a panel, of element `k` of the pair of column `column`. On x86 the two elements are
+// adjacent. Arm cannot add adjacent products, so they are in two half vectors.
 [[gnu::always_inline]] constexpr std::int64_t pair_place(std::int64_t column, std::int64_t k) {
 #if defined(__aarch64__)
   constexpr std::int64_t lanes = kLanes<std::uint32_t>;
