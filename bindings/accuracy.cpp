@@ -66,7 +66,7 @@ State from_bytes(const py::bytes& bytes) {
   return State::from_bytes(std::as_bytes(std::span(text)));
 }
 
-// What all states have: merge, bytes, equality and pickling.
+// Binds the methods that all states have: merge, bytes, equality and pickling.
 template <class State>
 void bind_state(py::class_<State>& type) {
   type.def("merge", &State::merge, py::arg("other"), "Adds the samples of another state.")

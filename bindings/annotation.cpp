@@ -368,7 +368,7 @@ py::list conflicts_to_python(const CallGraph& graph, const std::vector<quant::Sh
   return out;
 }
 
-// ([(members, root, slot that decides or None, its spec or None)], conflicts)
+// Returns ([(members, root, slot that decides or None, its spec or None)], conflicts).
 py::tuple groups_of(const PlanObject& self) {
   const CallGraph& graph = self.plan.graph();
   const quant::SharingGroups sharing(self.plan);

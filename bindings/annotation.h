@@ -16,10 +16,10 @@ struct PlanObject {
   std::vector<py::object> objects = {};
   std::unordered_map<PyObject*, std::uint32_t> ids = {}, foreign_ids = {};
 
-  py::dict observers = {};  // an observer that is data -> the equal one that the plan knows
+  py::dict observers = {};  // an observer that is a dataclass -> the equal one that the plan has
 
-  // The id of an object, which the plan holds from now on; an invalid id for None. Equal observers that are
-  // data have one id.
+  // Returns the id of an object and keeps the object alive; returns an invalid id for None. Equal observers
+  // that are dataclasses have one id.
   quant::ObjectId intern(const py::object& object);
   // None for an invalid id.
   [[nodiscard]] py::object object(quant::ObjectId id) const;

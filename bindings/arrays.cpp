@@ -53,14 +53,14 @@ bool is_tensor_class(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == known.ptr();
 }
 
-// The argument as an array, without a copy; null if it is none of plain_arrays().
+// The argument as an array, without a copy; null if plain_arrays() does not allow the argument.
 py::object plain_array(py::handle argument) {
   PyTypeObject* const array_class = py::detail::npy_api::get().PyArray_Type_;
   py::object array = py::reinterpret_borrow<py::object>(argument);
   if (is_tensor_class(Py_TYPE(argument.ptr()))) {
     array = py::reinterpret_steal<py::object>(PyObject_CallMethod(argument.ptr(), "numpy", nullptr));
     if (!array)
-      PyErr_Clear();  // it requires gradients, has another dtype or layout, is on another device, ...
+      PyErr_Clear();  // the tensor requires gradients, has another dtype or layout, is on another device, ...
   }
   if (!array || Py_TYPE(array.ptr()) != array_class) return {};
   const py::dtype dtype = py::reinterpret_borrow<py::array>(array).dtype();

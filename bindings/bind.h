@@ -1,5 +1,5 @@
-// bind: the parts that the files of bindings/ share. There is one bind function per area, which module.cpp
-// calls, and there are conversions without further logic.
+// bind: shared by the files of bindings/. Each area has one bind function, which module.cpp calls. The
+// bindings only convert objects; all other logic is in the C++ library.
 #pragma once
 
 #include <pybind11/pybind11.h>

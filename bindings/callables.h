@@ -14,7 +14,7 @@ namespace tosaic::python {
 // callable with the attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each
 // result]).
 [[nodiscard]] std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table);
-// Converts [(node, callable(*operands) -> as above)]. The operands are arrays of the node's own values.
+// Converts [(node, callable(*operands) -> array or arrays)]. The operands are arrays of the node's values.
 [[nodiscard]] std::map<exec::NodeIdentity, exec::NodeFunction> models_of(const py::sequence& pairs);
 // Converts a callable(name, results).
 [[nodiscard]] exec::NodeFunction observer_of(py::object callable);

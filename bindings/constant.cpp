@@ -51,9 +51,8 @@ void bind_constant(py::module_& m) {
            py::arg("shape"), py::arg("data_ptr"), py::arg("nbytes"), py::arg("owner"),
            py::arg("changed") = py::none(),
            "Bytes at `data_ptr`, kept alive by `owner`. With `changed` they are a view of memory that "
-           "somebody "
-           "may write or free: `changed()` returns a message once they are no longer valid.")
-      .def_readonly("name", &Constant::name, "The name in torch's program, or that of a folded value.")
+           "others may write or free: `changed()` returns a message once they are no longer valid.")
+      .def_readonly("name", &Constant::name, "The name in torch's program, or the name of a folded value.")
       .def_property_readonly(
           "kind", [](const Constant& c) { return std::string(to_string(c.kind)); }, "Where it came from.")
       .def_property_readonly(
@@ -61,25 +60,24 @@ void bind_constant(py::module_& m) {
       .def_property_readonly(
           "shape", [](const Constant& c) { return to_tuple(c.shape); }, "Extents.")
       .def_property_readonly(
-          "bound", [](const Constant& c) { return c.storage.bound(); }, "False: text without its weights.")
+          "bound", [](const Constant& c) { return c.storage.bound(); }, "False if the elements are missing.")
       .def_property_readonly(
           "data_ptr",
           [](const Constant& c) { return reinterpret_cast<std::uintptr_t>(c.storage.bytes().data()); },
           "Address of the first element.")
       .def_property_readonly(
           "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
-          "The elements as a read-only array: a copy if they are a view of somebody's memory. Raises "
-          "InvalidGraph when they were changed since import.")
+          "The elements as a read-only array: a copy if they are a view of memory that others own. Raises "
+          "InvalidGraph if they were changed since import.")
       .def("numbers", &numbers_of,
-           "A copy of the elements: floats as float64, all others as int64. Raises InvalidGraph when they "
-           "were "
-           "changed since import.")
+           "A copy of the elements: floats as float64, all others as int64. Raises InvalidGraph if they "
+           "were changed since import.")
       .def_property_readonly(
           "is_view", [](const Constant& c) { return c.storage.is_view(); },
-          "True: the memory is another's, who may write or free it.")
+          "True if the elements are in memory that others own and may write or free.")
       .def(
           "__reduce__", [](const py::object& self) { return reduced(self, "reduce_constant"); },
-          "By value: the elements, whoever owns them.")
+          "Pickles the constant by value, with a copy of its elements.")
       .def("__repr__", [](const Constant& c) {
         return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
       });

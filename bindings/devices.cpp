@@ -81,7 +81,7 @@ py::tuple to_names(const claimant::DTypes& dtypes) {
   return py::tuple(out);
 }
 
-// Rows as (operators, dtypes of operand 0, of the second operand, of results); no dtypes are all dtypes.
+// Rows as (operators, dtypes of operand 0, of the second operand, of results); an empty list: all dtypes.
 claimant::OperatorRow operator_from(const py::tuple& row, bool tosa) {
   return {ops_from(row[0], tosa), dtypes_from(row[1]), dtypes_from(row[2]), dtypes_from(row[3])};
 }

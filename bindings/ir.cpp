@@ -174,7 +174,7 @@ py::tuple boundary_shape(const Graph& graph, const Port& port) {
 }
 
 void bind_origin(py::module_& m) {
-  py::class_<Origin, std::shared_ptr<Origin>>(m, "Origin", "Where a node came from: one FX node.")
+  py::class_<Origin, std::shared_ptr<Origin>>(m, "Origin", "The FX node from which a node came.")
       .def_readonly("fx_name", &Origin::fx_name, "Name of the FX node.")
       .def_readonly("target", &Origin::target, "What it calls: 'aten.conv2d.default'.")
       .def_readonly("module_path", &Origin::module_path, "Path of the module that it is in: 'layer1.conv'.")
@@ -199,14 +199,14 @@ void bind_views(py::module_& m) {
           "``f32``, ``i8`` ...; of quantized values the dtype of the integers.")
       .def_property_readonly(
           "shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); },
-          "Extents: of torch's axes, and at stage tosa of the physical axes.")
+          "The extents of torch's axes; at stage tosa, of the physical axes.")
       .def_property_readonly(
           "dim_order",
           [](const ValueView& v) { return order_to_python(v.value().type.order, v.value().type.rank()); },
-          "The axes, outermost first, as ``torch.Tensor.dim_order()``.")
+          "The order of the axes, outermost first, as in ``torch.Tensor.dim_order()``.")
       .def_property_readonly(
           "qparams", [](const ValueView& v) { return qparams_to_python(v.value().type.qparams); },
-          "Which numbers its integers represent; None if they are the numbers themselves, and for floats.")
+          "How its integers represent numbers. None for floats, and if they represent themselves.")
       .def_property_readonly(
           "constant",
           [](const ValueView& v) { return std::const_pointer_cast<Constant>(v.value().constant); },
@@ -263,7 +263,7 @@ void bind_views(py::module_& m) {
            [](const NodeView& n) { return std::hash<const void*>()(n.graph.get()) ^ n.id.index(); })
       .def("__repr__", &node_repr);
 
-  py::class_<InputView>(m, "Input", "One input of a graph and how the caller meets it.")
+  py::class_<InputView>(m, "Input", "One input of a graph, and the form of the caller's array.")
       .def_property_readonly("value", [](const InputView& i) { return ValueView{i.graph, i.input().value}; })
       .def_property_readonly("name", [](const InputView& i) { return i.graph->value(i.input().value).name; })
       .def_property_readonly("path", [](const InputView& i) { return i.input().path; })
@@ -276,25 +276,25 @@ void bind_views(py::module_& m) {
           [](const InputView& i) {
             return order_to_python(i.input().boundary.order, i.graph->type(i.input().value).rank());
           },
-          "How the caller's array lies in memory.")
+          "The memory order of the caller's array.")
       .def_property_readonly(
           "dtype", [](const InputView& i) { return boundary_dtype(*i.graph, i.input()); },
-          "Of the caller's array, which may be wider than the value.")
+          "The dtype of the caller's array, which may be wider than that of the value.")
       .def_property_readonly(
           "shape", [](const InputView& i) { return boundary_shape(*i.graph, i.input()); },
-          "Of the caller's array.")
+          "The shape of the caller's array.")
       .def_property_readonly(
           "physical", [](const InputView& i) { return i.input().boundary.physical; },
-          "The caller's array carries the physical shape.")
+          "True if the caller's array has the physical shape.")
       .def_property_readonly(
           "qparams", [](const InputView& i) { return qparams_to_python(i.input().boundary.qparams); },
-          "What the integers of the program stand for; an array of f32 is quantized so.")
+          "The qparams with which an f32 array of the caller is quantized, or None.")
       .def("__repr__", [](const InputView& i) {
         return "<Input '" + i.input().path + "': " + to_string(i.graph->type(i.input().value)) + ">";
       });
 
   py::class_<OutputView>(m, "Output",
-                         "One output of a graph: the user's, or the new value of a state or user input.")
+                         "One output of a graph: a user output, or the new value of a state or user input.")
       .def_property_readonly("value",
                              [](const OutputView& o) { return ValueView{o.graph, o.output().value}; })
       .def_property_readonly("path", [](const OutputView& o) { return o.output().path; })
@@ -320,7 +320,7 @@ void bind_views(py::module_& m) {
       .def_property_readonly("physical", [](const OutputView& o) { return o.output().boundary.physical; })
       .def_property_readonly(
           "qparams", [](const OutputView& o) { return qparams_to_python(o.output().boundary.qparams); },
-          "What the integers of the program stand for; an array of f32 is made so.")
+          "The qparams with which the output is dequantized to an f32 array, or None.")
       .def("__repr__", [](const OutputView& o) {
         return "<Output '" + o.output().path + "': " + to_string(o.graph->type(o.output().value)) + ">";
       });
@@ -360,13 +360,13 @@ void bind_graph(py::module_& m) {
       .def_readonly("name", &Graph::name, "The name of the program or region.")
       .def_property_readonly(
           "stage", [](const Graph& g) { return std::string(to_string(g.stage)); },
-          "Which operators may stand in it.")
+          "The stage, which says which operators it may contain.")
       .def_property_readonly(
           "inputs", [](const Self& g) { return views<InputView>(g, g->inputs().size()); },
-          "Inputs in order: their values, and how the caller's arrays lie.")
+          "The inputs in order: their values, and the forms of the caller's arrays.")
       .def_property_readonly(
           "outputs", [](const Self& g) { return views<OutputView>(g, g->outputs().size()); },
-          "Outputs in order, new values of state and of inputs among them.")
+          "The outputs in order, including new values of states and of inputs.")
       .def_property_readonly(
           "nodes", [](const Self& g) { return NodeList{g}; }, "Nodes in topological order.")
       .def_property_readonly(
@@ -377,17 +377,16 @@ void bind_graph(py::module_& m) {
           "text", [](const Graph& g) { return print(g); }, "The text form; `parse` reads it back.")
       .def("__str__", [](const Graph& g) { return print(g); })
       .def_static("parse", &parse_graph, py::arg("text"), py::arg("constants") = py::dict(),
-                  "Read a text form. `constants` gives those that the text refers to: a mapping by name, or "
-                  "a callable that takes "
-                  "the constant without its bytes, called in the order of the text; others stay unbound. "
-                  "Raises InvalidGraph.")
+                  "Reads a text form. `constants` has the constants of the text: a mapping by name, or a "
+                  "callable that gets each constant without its bytes, in the order of the text, and returns "
+                  "it with them. Other constants stay unbound. Raises InvalidGraph.")
       .def(
           "diff",
           [](const Graph& a, const Graph& b) {
             const Diff found = diff(a, b);
             return found.empty() ? std::string() : to_string(found);
           },
-          py::arg("other"), "How `other` differs, as text; empty if they are equal but for names.")
+          py::arg("other"), "The differences of `other`, as text; empty if at most names differ.")
       .def(
           "dot", [](const Graph& g) { return dot(g); }, "Graphviz source.")
       .def(
@@ -399,11 +398,11 @@ void bind_graph(py::module_& m) {
             const py::gil_scoped_release release;
             return std::const_pointer_cast<Graph>(own_constants(g));
           },
-          "The graph with copies of the constants that are views of somebody's memory; the same object if "
-          "there are none. Raises InvalidGraph if one was changed since import.")
+          "The graph with copies of constants that are views of memory that others own; the same object if "
+          "there are none. Raises InvalidGraph if such a constant was changed since import.")
       .def(
           "__reduce__", [](const py::object& self) { return reduced(self, "reduce_graph"); },
-          "By value: the text, and the constants it refers to.")
+          "Pickles the graph by value: its text and its constants.")
       .def("__len__", [](const Graph& g) { return g.nodes().size(); })
       .def("__repr__", &graph_repr);
 }
@@ -436,8 +435,8 @@ void bind_ops(py::module_& m) {
           [](const OpInfo& row) {
             return row.int16_units == kNoInt16 ? std::nullopt : std::optional<int>(row.int16_units);
           },
-          "Quantized to 16 bits, by how many units integer arithmetic is at most off torch's q/dq graph; "
-          "None: no integer form. Derived in ops.def.")
+          "The largest difference, in units of a 16-bit result, between integer arithmetic and torch's q/dq "
+          "graph. None if the operator has no integer form. Derived in ops.def.")
       .def_property_readonly(
           "attributes", [](const OpInfo& row) { return attrs_to_dict(default_attrs(row.op)); },
           "Attributes and their defaults.")

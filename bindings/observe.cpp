@@ -38,7 +38,7 @@ ChannelShape channel_shape(const Floats& samples, py::ssize_t axis) {
   return shape;
 }
 
-// The states of Python's observers side by side, until the end of the scope.
+// Moves states of Python's observers into one array, and moves them back at the end of the scope.
 template <class Observer>
 class Lent {
  public:

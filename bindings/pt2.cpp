@@ -236,7 +236,7 @@ class Maker {
     return meta;
   }
 
-  // The nodes with one text of the program have one object.
+  // Nodes that have the same trace text in the program share one Python string.
   py::object trace_of(std::string_view trace) {
     py::object& known = traces_[trace.data()];
     if (!known) known = to_python(trace);
@@ -307,7 +307,7 @@ class Maker {
   const Classes& classes_;
   std::vector<std::pair<py::object, py::object>> modules_;  // by the module's index
   std::vector<py::object> stacks_;
-  std::vector<py::object> tensors_, metas_;  // by the position of a type; what is recorded of placeholders
+  std::vector<py::object> tensors_, metas_;  // by the position of a type; metas_: of placeholders
   std::unordered_map<std::string_view, py::object> targets_;
   std::unordered_map<const char*, py::object> traces_;  // by their place in the text
   py::str placeholder_{"placeholder"}, call_{"call_function"}, attribute_{"get_attr"}, output_{"output"};

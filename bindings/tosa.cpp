@@ -27,7 +27,7 @@ std::size_t serialized_size(const SharedGraph& graph, bool locations,
   return lay_out_for(graph, locations, target).size();
 }
 
-// The bytes of a piece, in Python's terms. The file that it is of stays alive.
+// The bytes of a piece of a file, as a Python buffer. The piece keeps the file alive.
 struct FilePiece {
   std::shared_ptr<const tosa::FileImage> file;
   std::span<const std::byte> bytes;

@@ -2,7 +2,7 @@
 // that are written in few places.
 //
 // The first access to 50 MB in pages of 4 KiB costs as much as copying them, and reading them later takes
-// longer, too. But the system clears the whole page of which one byte is written.
+// longer, too. But the system clears a whole page when its first byte is written.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,8 +17,8 @@ namespace tosaic {
 
 inline constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
-// Only the large pages that lie in the memory as a whole are concerned. Advice: if it fails, only speed is
-// lost.
+// Affects only large pages that lie completely in the memory. If this advice fails, the program is only
+// slower.
 inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] std::size_t size) {
 #if defined(MADV_HUGEPAGE)
   const auto first = reinterpret_cast<std::uintptr_t>(begin);

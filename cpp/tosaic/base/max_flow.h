@@ -24,7 +24,7 @@ class MaxFlow {
   void reset(std::uint32_t nodes);
   std::uint32_t add_node();
   // Returns the number of the arc; arcs are numbered from 0. The capacity is not negative. To express an
-  // infinite capacity, use the sum of all others.
+  // infinite capacity, use the sum of all other capacities.
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to, Amount capacity);
   // Adds an arc from the source to the node, or from the node to the sink if the amount is negative. Amounts
   // of one node are added up, so flow from the source through this node directly to the sink does not count.

@@ -15,7 +15,7 @@ namespace tosaic {
   constexpr std::size_t kPiece = 1 << 20;  // its sum fits in 32 bits
   constexpr std::uint8_t kSign = 0x80;
   const std::int64_t nearest =
-      std::clamp<std::int64_t>(zero_point, -128, 127);  // all values are on one side of both
+      std::clamp<std::int64_t>(zero_point, -128, 127);  // no value is between zero_point and `nearest`
   const auto from = static_cast<std::uint8_t>(nearest + kSign);
   std::int64_t sum = static_cast<std::int64_t>(values.size()) * std::abs(zero_point - nearest);
   for (std::size_t at = 0; at < values.size(); at += kPiece) {

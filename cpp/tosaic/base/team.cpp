@@ -57,8 +57,8 @@ void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) 
   if (!changes_soon(word, old)) word.wait(old, std::memory_order_acquire);
 }
 
-// The parts of a range that no thread has taken. It is one word, so that a thread can take a part of the job
-// that it has read, and of no later one: the number of the job, the next part and the end of the range.
+// The parts of a range that no thread has taken. One word has the number of the job, the next part and the
+// end of the range, so that a thread takes only parts of the job that it has read, never of a later job.
 struct alignas(64) Range {
   std::atomic<std::uint64_t> word{0};
 
@@ -88,7 +88,7 @@ struct Team::Shared {
   std::exception_ptr failure;
   std::uint32_t failed_part = 0;
   const void* lender = nullptr;  // the pool that lent threads to this team
-  std::uint32_t lent = 0;        // how many
+  std::uint32_t lent = 0;        // the number of lent threads
 
   void work(std::uint32_t worker) {
     const auto threads = static_cast<std::uint32_t>(ranges.size());
@@ -143,7 +143,7 @@ class Cores {
     out.is_known_ = sched_getaffinity(0, sizeof out.set_, &out.set_) == 0;
     return out;
   }
-  // How many; 0 if they are unknown.
+  // The number of cores; 0 if they are unknown.
   [[nodiscard]] std::uint32_t count() const {
     return is_known_ ? static_cast<std::uint32_t>(CPU_COUNT(&set_)) : 0;
   }

@@ -52,7 +52,7 @@ class Team {
     run_parts(parts, call, const_cast<void*>(static_cast<const void*>(&work)));
   }
 
-  // As run(), for any number of parts.
+  // Like run(), but for any number of parts.
   template <class F>
   void run_all(std::size_t parts, F&& work) {
     for (std::size_t first = 0; first < parts; first += kMostParts)

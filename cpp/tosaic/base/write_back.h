@@ -11,7 +11,7 @@
 
 namespace tosaic {
 
-// Advice: does not wait, and if it fails, only time is lost.
+// Advice to the system: does not wait, and if it fails, the program is only slower.
 inline void start_write_back([[maybe_unused]] int file, [[maybe_unused]] std::int64_t begin,
                              [[maybe_unused]] std::int64_t size) {
 #if defined(__linux__) && defined(SYNC_FILE_RANGE_WRITE)

@@ -18,7 +18,7 @@ bool is_wide_integer(const TensorType& type) {
   return (type.dtype == DType::kI64 || type.dtype == DType::kI32) && !type.qparams;
 }
 
-// The ranges under which the host computes in 64 bits, and groups in 32.
+// The ranges of all values, if the host computes in 64 bits and the lowered groups in 32 bits.
 analysis::IntegerRanges ranges_between(const Graph& graph, const std::vector<bool>& lowered) {
   const ValueRange narrow = integers_of_bits(31);
   std::vector<ValueRange> known = analysis::initial_integer_ranges(graph);
@@ -42,7 +42,7 @@ class Search {
 
   std::vector<UnfitReader> run() {
     std::vector<UnfitReader> found;
-    // A node that leaves the group computes in 64 bits, so that its readers may have to leave, too.
+    // A node that leaves the group computes in 64 bits, so its readers may have to leave the group, too.
     for (std::size_t before = 1; before != found.size();) {
       before = found.size();
       for (const NodeId id : group_)
@@ -73,7 +73,7 @@ class Search {
     return {};
   }
 
-  // The range that the lowered group takes of a value of another part.
+  // The range of integers that the lowered group accepts for a value of another part.
   [[nodiscard]] ValueRange taken_of(ValueId value) const {
     for (const Input& input : tosa_.inputs())
       if (input.path == graph_.value(value).name && input.boundary.source_dtype)
@@ -122,7 +122,7 @@ class Search {
   std::vector<bool> lowered_;
   const Graph& tosa_;
   std::optional<analysis::IntegerRanges>
-      ranges_;  // of `lowered_`, computed when the first integer of another part is met
+      ranges_;  // for `lowered_`; computed for the first integer that another part has
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace tosaic::claimant {
 namespace {
 
-// The composite operators among those that a table has.
+// The composite operators that the rows of the limits list.
 std::vector<Op> composites_of(const Limits& limits) {
   std::vector<Op> out;
   for (const OperatorRow& row : limits.operators)
@@ -77,7 +77,7 @@ std::string lower_case(std::string_view text) {
                       .hint = did_you_mean(lower_case(name), known)});
 }
 
-// The device of a TOSA target: it has all that the target has.
+// A device that has everything that the TOSA target has.
 std::shared_ptr<const Device> device_of_target(std::string_view text) {
   std::string target = target::to_string(target::parse_target(text));
   return std::make_shared<const Device>(Device{.name = target, .members = {{target}}, .target = target});

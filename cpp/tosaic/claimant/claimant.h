@@ -1,4 +1,4 @@
-// claimant: who takes nodes of a program, as data.
+// claimant: what may take nodes of a program (a device, a TOSA target or the host), as data.
 //
 //   a device with a target      The claimant's groups are lowered to its TOSA target. It takes a node that
 //                               can be lowered alone, if all operators of TOSA that the node becomes are
@@ -32,8 +32,8 @@ struct Claimant {
   std::string name;    // of a member of a device, or a TOSA target
   std::string target;  // the TOSA target for which groups are lowered; empty if they are not lowered to TOSA
   // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there
-  // is one. Groups of other claimants are lowered to it, too: not for the device, but to compute its
-  // integers. Empty: no arithmetic of its own.
+  // is one. Otherwise groups are lowered to it only to compute the integers of the device. Empty: no
+  // arithmetic of its own.
   std::string arithmetic;
   // The limits of the device. They are about operators of TOSA if there is a target, and about canonical
   // operators if not. Null: no limits.
@@ -43,7 +43,7 @@ struct Claimant {
   std::optional<CmsisNnKernels> kernels = {};
   bool connected = true;                        // a group may not have parts that are not connected
   std::uint32_t least_size = 1;                 // of a group, in nodes
-  std::vector<Op> preserved = {};               // composite operators that have to reach the claimant whole
+  std::vector<Op> preserved = {};               // composite operators that must not be expanded
   const target::LayoutNeeds* layout = nullptr;  // null: operators take any dim order
 
   [[nodiscard]] bool lowers_to_tosa() const { return !target.empty(); }
@@ -56,7 +56,7 @@ struct Claimant {
 // InvalidGraph, which lists the known names, for another name. Upper and lower case are the same.
 [[nodiscard]] Claimant claimant(std::string_view name,
                                 std::span<const std::shared_ptr<const Device>> devices = built_in_devices());
-// The needs under which one layout plan serves all of these claimants.
+// The needs with which one layout plan is valid for all of these claimants.
 [[nodiscard]] const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants);
 // The names of all members of devices.
 [[nodiscard]] std::vector<std::string> claimant_names(

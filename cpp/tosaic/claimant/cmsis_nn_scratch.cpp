@@ -1,6 +1,6 @@
 // The source of the sizes is CMSIS-NN at commit 99f736a6, compiled by GCC or Clang: its functions
-// *_get_buffer_size, and the kernels where these say more. ExecuTorch's Cortex-M backend decides which kernel
-// a convolution gets.
+// *_get_buffer_size, or its kernels if they need more than these functions say. ExecuTorch's Cortex-M backend
+// decides which kernel a convolution gets.
 #include "tosaic/claimant/cmsis_nn_scratch.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ constexpr std::int64_t kSumBytes = 4;  // of an int32
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-// A convolution as the kernels see it: images of channels, and one stride, padding and dilation for each axis
-// of them. A convolution over one axis has images of height 1.
+// A convolution as the kernels see it: images with channels; one stride, padding and dilation for each axis.
+// A convolution over one axis has images of height 1.
 struct Convolution {
   struct Axis {
     std::int64_t in = 1, kernel = 1, out = 1, stride = 1, pad = 0, dilation = 1;
@@ -54,7 +54,7 @@ std::optional<Convolution> convolution_of(const Graph& graph, const Node& node) 
 
 // ---- 8 bits ----
 
-// Kernels for vectors gather the windows of four results, and the others of two, as 16-bit integers.
+// Kernels for vectors gather the windows of four results as 16-bit integers, other kernels those of two.
 std::int64_t gathered_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   const std::int64_t window = conv.kernel_area() * conv.in_channels;
   return kernels == CmsisNnKernels::kMve ? 4 * rounded_up(window, 16) : 2 * 2 * rounded_up(window, 4);
@@ -106,9 +106,8 @@ std::int64_t transposed_bytes(const Convolution& conv, CmsisNnKernels kernels) {
   // The kernel convolves the upsampled image. A second buffer has the reversed weights.
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
     return gathered_bytes(conv, kernels) + conv.in_channels * conv.kernel_area() * conv.out_channels;
-  // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height
-  // where the kernel has the stride of the width, so it returns too little if the width has the larger
-  // stride.
+  // The buffer has sums for all output rows to which one input row adds. CMSIS-NN's size function uses the
+  // stride of the height where the kernel uses the stride of the width: too little if the width's is larger.
   const std::int64_t columns = (x.in - 1) * x.stride + std::max({x.kernel, x.stride, y.stride});
   return columns * std::max(y.kernel, y.stride) * conv.out_channels * kSumBytes;
 }

@@ -1,8 +1,9 @@
 // cmsis_nn_scratch: the temporary memory of CMSIS-NN's kernels.
 //
 // A kernel of CMSIS-NN allocates nothing. Its caller passes a buffer, which has no meaning before and after
-// the call, so kernels that run one after another share one. How large it has to be depends on the form of
-// the kernel: CMSIS-NN has three, for CPUs with vectors, for those with DSP instructions, and for all others.
+// the call, so kernels that run one after another share one buffer. Its size depends on the form of the
+// kernel: CMSIS-NN has three forms, for CPUs with vectors, for those with DSP instructions, and for all
+// others.
 #pragma once
 
 #include <cstdint>

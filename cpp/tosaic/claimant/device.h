@@ -33,7 +33,7 @@ enum class Orders : std::uint8_t {
 };
 
 struct Device {
-  // A device of the family: the name by which a claimant is asked.
+  // A device of the family. claimant_of() finds it by `name`.
   struct Member {
     std::string name;
     std::optional<CmsisNnKernels> kernels = {};  // those that compute nodes, if they are CMSIS-NN's
@@ -48,10 +48,10 @@ struct Device {
   std::string arithmetic = {};
   // About operators of TOSA if there is a target, and about canonical operators if not. Absent: no limits.
   std::optional<Limits> limits = {};
-  // Without a rounding, a device with a target rounds as its target says.
+  // If it states no rounding, a device with a target rounds as the target says.
   target::IntegerSemantics integers = {};
   Orders orders = Orders::kTosa;
-  bool preserves_composites = false;  // the composites that `limits` lists have to reach the device whole
+  bool preserves_composites = false;  // the composites that `limits` lists are not expanded
   bool connected = true;              // a group may not have parts that are not connected
   std::uint32_t least_size = 1;       // of a group, in nodes
 };

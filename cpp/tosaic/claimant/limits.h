@@ -82,14 +82,14 @@ enum class Quantity : std::uint8_t {
   kRowCount,           // the number of elements without this axis
   kElements,           // of operand 0
   kPermutedProduct,    // the largest product of all but two axes of a permuted tensor
-  kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch where channels move
+  kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch if channels move
   kUpscale,            // the factor of a resize by axis, 0 if it is not a power of two
   kBilinear,           // yes if a resize is bilinear
   kReplicates,         // yes if a nearest resize of TOSA repeats elements, in one of the two forms of Vela
   kAlignsCorners,      // yes if a resize aligns corners
   kRoundingShift,      // yes if a shift to the right rounds
   kSameShapes,         // yes if all operands have the same shape
-  kChannelBroadcast,   // yes if they have, or if one of them has one element, or one for each channel
+  kChannelBroadcast,   // yes if kSameShapes, or if an operand has one element, or one per channel
   kFullOperand,        // yes if an operand has as many elements as the result
   kSharedQParams,      // yes if all quantized operands and results have the same qparams
   kPerTensor,          // yes if operands without the name `weight` and results have one scale
@@ -100,7 +100,7 @@ enum class Quantity : std::uint8_t {
   kOutputZeroPoint,    // of quantized results
   kCeilMode,           // of a pool
   kCountsPadding,      // yes if a padded average pool counts the padding
-  kDivisorOverride,    // yes if it has one
+  kDivisorOverride,    // yes if a pool has one
   kDividesInput,       // yes if an adaptive pool has windows of one size
   kAlpha,              // of add and sub
   kNumber,     // yes if the operand of floats is a constant with one number, which is finite and not 0
@@ -108,7 +108,7 @@ enum class Quantity : std::uint8_t {
   kCount
 };
 
-// A condition on a node under which a limit is one.
+// A condition on a node: a limit applies only to nodes that satisfy it.
 enum class When : std::uint8_t {
   kAlways,
   kPadded,      // the pool or convolution is padded
@@ -136,7 +136,7 @@ struct LimitRow {
   std::int64_t unit = 1;  // kKernelVolume
 };
 
-// The name of a quantity, which is the name of the rule: "kernel-height". And of a condition: "padded".
+// The name of a quantity, which is also that of its rule ("kernel-height"), and of a condition ("padded").
 [[nodiscard]] std::string_view name_of(Quantity quantity);
 [[nodiscard]] std::string_view name_of(When when);
 // All names, in the order of the enumerators.
@@ -151,8 +151,8 @@ struct Limits {
 // True if a row lists floats for an operator. A row that takes any dtype does not.
 [[nodiscard]] bool lists_floats(const Limits& limits, Op op);
 
-// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons have no
-// place yet.
+// Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons do not
+// name the node yet.
 void judge(const Graph& graph, const Node& node, const Limits& limits, std::string_view who,
            std::vector<Reason>& reasons);
 

@@ -94,7 +94,7 @@ std::optional<Window> window_of(const NodeView& view) {
   return tosa_window(view);
 }
 
-// The entry of a spatial axis, counted from the width; 1 (a kernel, a stride) where there is no such axis.
+// The entry of a spatial axis, counted back from the width. Returns `absent` if there is no such axis.
 std::int64_t from_last(const Dims& dims, std::size_t place, std::int64_t absent = 1) {
   return place < dims.size() ? dims[dims.size() - 1 - place] : absent;
 }
@@ -132,7 +132,7 @@ Numbers kernel_volume(const NodeView& view) {
   return {from_last(window->kernel, 0) * from_last(window->kernel, 1) * channels};
 }
 
-// The stride along an axis on which the result has one element moves nothing.
+// If the result has extent 1 along an axis, the stride of this axis has no effect and counts as 1.
 Numbers strides(const NodeView& view) {
   const std::optional<Window> window = window_of(view);
   if (!window) return {};
@@ -273,7 +273,7 @@ std::size_t channel_axis(const NodeView& view, std::size_t rank) {
   return is_tosa(view) || rank < 3 ? rank - 1 : 1;
 }
 
-// The axis that is `place` axes before the last one among those that are not channels.
+// The extents of a spatial axis: the last one if Place is 0, the one before if Place is 1.
 template <std::size_t Place>
 Numbers spatial_extent(const NodeView& view) {
   Numbers out;
@@ -376,7 +376,7 @@ Numbers row_count(const NodeView& view) {
 
 // ---- permutations ----
 
-// Axes of extent 1 in front are dropped where the permutation does not move them.
+// Axes of extent 1 in front are dropped if the permutation does not move them.
 std::pair<Shape, Dims> without_outer_ones(const Shape& shape, const Dims& perm) {
   std::size_t first = 0;
   while (shape.size() - first > 3 && shape[first] == 1 && perm[first] == static_cast<std::int64_t>(first))
@@ -535,7 +535,7 @@ Numbers output_scale_256(const NodeView& view) {
   return {std::abs(q->scales[0] * 256 - 1) < 1e-6 && q->zero_points[0] == -128 ? 1 : 0};
 }
 
-// True for integers of which -most..most mean -1..1. With `whole`, no other integers occur.
+// True if the integers -most..most represent -1..1. With `whole`, qmin and qmax must be -most and most.
 bool is_unit(const TensorType& type, std::int64_t most, bool whole) {
   const QParamsRef& q = type.qparams;
   return q && !q->axis && q->zero_points[0] == 0 && (!whole || (q->qmin == -most && q->qmax == most)) &&

@@ -24,7 +24,7 @@ struct QuantityInfo {
   Quantity quantity;
   std::string_view name;  // "kernel-height"
   std::string_view what;  // "the height of the kernel"
-  // For a quantity that is yes or no: what a node is for which it is so.
+  // For a quantity that is yes or no: the description of a node with this answer.
   std::string_view yes = {}, no = {};
   std::vector<std::int64_t> (*measure)(const NodeView&);
 };

@@ -73,7 +73,7 @@ std::vector<KnownName> known_names(const Graph& graph, const Rule& rule) {
   return known;
 }
 
-// A predicate is asked about nodes of the graph only, so it may mean a node of a region.
+// Predicates are not called for nodes of regions, so any predicate may be meant for one of them.
 bool matches_in_regions(const Graph& graph, const Rule& rule) {
   return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
     return std::ranges::any_of(node.regions, [&](const std::shared_ptr<const Graph>& region) {

@@ -24,12 +24,12 @@ namespace tosaic::claimant {
 [[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, std::span<const NodeId> nodes,
                                                  Stage stage);
 
-// Two nodes of a graph with the same text lower in the same way. The text has the operator, its attributes,
-// the types of operands and results, the operands that are the same value, and the constants. It is empty for
-// a foreign node, and for a node with regions.
+// If two nodes of a graph have the same key, they lower in the same way. The key has the operator, its
+// attributes, the types of operands and results, which operands are the same value, and the constants. It is
+// empty for a foreign node, and for a node with regions.
 [[nodiscard]] std::string trial_key(const Graph& graph, const Node& node);
 
-// As pipeline::try_to_lower(), without the verifier between passes.
+// Like pipeline::try_to_lower(), but without the verifier between passes.
 [[nodiscard]] pipeline::Trial trial_of(const std::shared_ptr<const Graph>& graph,
                                        const pipeline::Pipeline& pipeline);
 

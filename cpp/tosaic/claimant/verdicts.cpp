@@ -189,7 +189,7 @@ class Judge {
     return found;
   }
 
-  // An operator may become the same operator of TOSA several times.
+  // Reasons may be repeated, since an operator may become the same operator of TOSA several times.
   static void drop_repeated(std::vector<Reason>& reasons) {
     std::vector<Reason> kept;
     for (Reason& reason : reasons) {

@@ -59,8 +59,8 @@ void copy_row(const std::byte* from, std::int64_t from_stride, std::byte* to, st
   for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
 }
 
-// The order of axes in which writing `to` walks its memory most nearly from first to last: axes of larger
-// strides come first.
+// The axes sorted by descending stride. A copy that visits them in this order writes memory nearly in
+// ascending order.
 Dims by_stride(const Shape& shape, const Dims& strides) {
   Dims order = Dims::iota(shape.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t x, std::int64_t y) {

@@ -9,7 +9,7 @@
 
 namespace tosaic::exec {
 
-// Memory of somebody else, for reading. Strides are in bytes and may be negative or zero.
+// A view of memory that others own, for reading. Strides are in bytes and may be negative or zero.
 struct ArrayView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -20,7 +20,7 @@ struct ArrayView {
   static ArrayView dense(const std::byte* data, DType dtype, const Shape& shape);
 };
 
-// Memory of somebody else, for writing. No two elements overlap.
+// A view of memory that others own, for writing. No two elements overlap.
 struct MutableArrayView {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -52,11 +52,11 @@ struct Array {
 // The view whose axis i is axis axes[i] of `view`.
 [[nodiscard]] ArrayView permuted(const ArrayView& view, const Dims& axes);
 [[nodiscard]] MutableArrayView permuted(const MutableArrayView& view, const Dims& axes);
-// The dtype with which callers that lack the narrow dtype hold the same bytes: i8 for i4, and i64 for i48.
-// Any other dtype is its own container.
+// The dtype in which callers without the narrow dtype store the same bytes: i8 for i4, and i64 for i48. Any
+// other dtype is its own container.
 [[nodiscard]] DType container(DType dtype);
-// The view as the caller means it: callers that lack bf16 and f8 may pass such values as unsigned integers of
-// the same width. For any other `declared` dtype, returns `view`.
+// The view with the dtype that the caller means: callers without bf16 and f8 may pass such values as unsigned
+// integers of the same width. For any other `declared` dtype, returns `view`.
 [[nodiscard]] ArrayView as_declared(ArrayView view, DType declared);
 // The first byte that the view touches and one past the last byte. The two are equal for empty arrays.
 [[nodiscard]] std::pair<const std::byte*, const std::byte*> extent(const ArrayView& view);

@@ -120,8 +120,8 @@ std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {
   return value;
 }
 
-// True if the strides are consistent with `order`: along it, their absolute values never rise. Axes of extent
-// 1 and axes of stride 0 (repeated elements) are ignored.
+// True if the strides are consistent with `order`: in this order, their absolute values never increase. Axes
+// of extent 1 and axes of stride 0 (repeated elements) are ignored.
 bool shows(const ArrayView& array, const Dims& order) {
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t axis : order) {

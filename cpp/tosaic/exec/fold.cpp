@@ -18,7 +18,7 @@ ConstantRef folded(const Graph& graph, ValueId value, Storage storage) {
   return std::make_shared<const Constant>(std::move(constant));
 }
 
-// The result of a node that only changes the order of the axes, if it is large: then it is computed later.
+// The result, to be computed later, of a node that only changes the order of axes; nothing if it is small.
 std::optional<Storage> moved_later(const Node& node, std::span<const ConstantRef> operands) {
   if (node.op != Op::kPermute && node.op != Op::kTosaTranspose) return std::nullopt;
   const Constant& constant = *operands[0];

@@ -20,7 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The bound of the root mean square of rounding errors, in units. Rounding to a whole number is off by at
 // most half a unit; the additional sixteenth is for the arithmetic before the rounding.
 constexpr double kRoundingLeaves = 0.5625;
-// The mean of fewer errors than this tells nothing: each may be a unit, as in a table that is interpolated.
+// The mean of fewer errors than this is not checked: each may be a unit, e.g. from an interpolated table.
 constexpr std::size_t kLeastRoundings = 16;
 // One unit of an integer of 16 bits, in units of an integer of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
@@ -93,15 +93,15 @@ Array copy_of(const Array& array) {
   return out;
 }
 
-// How far arithmetic may be off before a rounding: units of the integer, and a part of the number.
+// How far arithmetic may be off before a rounding: in units of the integer, and relative to the number.
 struct ErrorBeforeRounding {
   double units = 0, relative = 0;
 };
 
 // If a number is within `error` of a tie, arithmetic with an error of up to `error` may round it up instead
 // of down, or down instead of up. Changes such integers in `rounded` to the neighbor on the other side of
-// `real`, unless they differ from `base`: those were rounded otherwise already. Each variant changes a part
-// of them; variants 0 and 1 together change all. Returns true if any was changed.
+// `real`, except integers that already differ from `base`. Each variant changes a part of them; variants 0
+// and 1 together change all. Returns true if any was changed.
 bool round_ties_otherwise(Array& rounded, const ArrayView& base, const ArrayView& real,
                           const QuantizeAttrs& attrs, const ErrorBeforeRounding& error, std::uint64_t seed,
                           std::size_t variant) {
@@ -153,8 +153,8 @@ int inner_units_of(Op op) {
   return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
 }
 
-// The largest scale of the dequantize node whose numbers the value has, moved or bounded. 0 if there is no
-// such node.
+// The largest scale of the dequantize node from whose result moving and bounding computes the value. 0 if
+// there is no such node.
 double unit_behind(const Graph& graph, ValueId value) {
   static constexpr OpTable<bool> kBounds = {{Op::kClamp, true}, {Op::kRelu, true}};
   const Node* node = graph.producer(value);
@@ -188,8 +188,8 @@ double mean_square(const std::vector<double>& values) {
 // The effect of errors on each element: its greatest change in the variants, but at least the root of the
 // mean square of all changes, since with few samples the change of one element may be small by chance. The
 // effect is infinite if base and variant differ and one of them is not finite. `sparse` is true if only few
-// elements change, but by much. The root of the mean square then says little about the others, so the least
-// effect is at most 1.5 medians.
+// elements change, but by much. The root of the mean square then says little about the other elements, so the
+// least effect is at most 1.5 medians.
 std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
                             bool sparse) {
   std::vector<double> out(base.size(), 0.0);
@@ -207,7 +207,7 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
     std::vector<double> sorted = out;
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
-    least = std::min(least, 1.5 * *middle);  // 1.5 medians: the root mean square of normal errors
+    least = std::min(least, 1.5 * *middle);  // the root mean square of normal errors is 1.5 medians
   }
   for (double& off : out) off = std::max(off, least);
   return out;
@@ -440,8 +440,8 @@ bool LocalReference::run(const Node& node) {
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
   // For integers of 8 bits, inner_units is 0 if no arithmetic computed the number: both runs then round it to
-  // the same integer. Integers of 16 bits have as many bits as make the rounding of their numbers to f32
-  // matter.
+  // the same integer. Integers of 16 bits are so fine that the rounding of their numbers to f32 may change
+  // them.
   const auto before_rounding = [this](DType to, int units) -> std::optional<ErrorBeforeRounding> {
     if (byte_size(to) == 1 && units > 0) return ErrorBeforeRounding{error_before_rounding(units), 0};
     if (byte_size(to) == 2) return ErrorBeforeRounding{0, 0x1p-22};
@@ -457,8 +457,8 @@ bool LocalReference::run(const Node& node) {
                          (tolerance.ulp + tolerance.relative > 0 || int16_units > 0);
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
-  // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats,
-  // and to the whole number in integers, where half a unit makes no difference.
+  // If a quantized number is near a whole number, its cast may be this whole number or the one below. The two
+  // programs may differ in this, so the variants shift the operand by half a unit up and down.
   const double unit = node.op == Op::kCast && !floats ? unit_behind(graph_, graph_.operands(node)[0]) : 0;
   std::vector<std::vector<Array>> variants;
   if (floats || has_errors || is_float(dtype))
@@ -564,7 +564,7 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
 }
 
 // Integers of 8 bits are rounded once, from a nearly exact number, so they are within half a unit of the
-// unrounded number. Wider integers are within the units of the operator table of the rounded number.
+// unrounded number. Wider integers are off the rounded number by at most the units of the operator table.
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);

@@ -15,8 +15,8 @@
 //   unit plus the error of the arithmetic before the rounding. That error is the sum of the nodes' 16-bit
 //   units in the operator table, each of which is 2^-8 of a unit of 8 bits. A composite over an axis counts
 //   four times, because its parts round too. Rescales that round twice add up to 1/4 unit. A zero point that
-//   is off by one shifts the number that is rounded. It shows if the shift exceeds this bound, in the
-//   elements that the shift carries over a tie.
+//   is off by one shifts the number that is rounded. It is found if the shift exceeds this bound, in the
+//   elements that the shift moves across a tie.
 // - Wider integers: each value is within the operator table's units of the rounded result, and the root mean
 //   square of the distances to the unrounded result is at most what one rounding causes (0.5625 units, more
 //   if the operator table allows more than 1 unit), if there are at least 16 different numbers.
@@ -87,7 +87,7 @@ class LocalReference {
     kernels::Tolerance tolerance;  // sum along the nodes since the last accepted values
     int int16_units = 0;           // the same sum of the units in the operator table
     int inner_units = 0;           // the same sum for the arithmetic before a rounding, in 16-bit units
-    double of_addends = 0;         // of a sum: what the rounding of its operands to floats changes
+    double of_addends = 0;         // for a sum: its error from rounding its operands to floats
     bool functions = false;        // some node is a function: the error of its expansion is relative to 1
     bool ties = false;             // the variants differ where integers near a tie may be rounded differently
     bool known = false;
@@ -95,7 +95,7 @@ class LocalReference {
 
   [[nodiscard]] std::optional<std::vector<Array>> compute(const Node& node,
                                                           std::span<const ArrayView> operands) const;
-  // All results of the node for operands with errors; the results have errors of their own, too.
+  // All results of the node in variant k: for operands with errors, plus rounding errors of the node itself.
   [[nodiscard]] std::vector<Array> compute_with_errors(const Node& node, std::size_t k,
                                                        const std::vector<Array>& results) const;
   [[nodiscard]] Held variant(ValueId value, std::size_t k) const;

@@ -20,9 +20,9 @@ struct Metrics {
   double cosine = 1;    // 1 if both are zero, 0 if only one of them is
   double max_abs = 0;   // largest |v - r|
   double relative = 0;  // ||v - r|| / ||r||, Frobenius norms; 0 if equal, inf if r is zero and v is not
-  // The largest |v - r| in units. The unit is, in this order: the unit that the caller passed (the scale of
-  // quantized values); 1 if either dtype is an integer; one unit in the last place of r in the coarser of the
-  // two float dtypes. For subnormals, the unit in the last place is that of the smallest normal number.
+  // The largest |v - r| in units. The unit is MetricsOptions::unit, if it is set (the scale of quantized
+  // values); otherwise 1 if either dtype is an integer; otherwise one unit in the last place of r in the
+  // coarser of the two float dtypes. Subnormals have the unit of the smallest normal number.
   double max_ulp = 0;
   double p99_ulp = 0;  // at least 99 % of the elements differ by no more than this
 };

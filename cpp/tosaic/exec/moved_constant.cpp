@@ -40,7 +40,7 @@ class Permute final : public Recipe {
   }
   void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
     const std::byte* from = source().in_memory();
-    // Since prepare(), the constant that is moved may have got another recipe, and may not be in memory now.
+    // Since prepare(), the source constant may have got another recipe, and may not be in memory now.
     if (from == nullptr && perm_[0] != 0) from = source().bytes().data();
     if (from != nullptr) {
       const auto first =

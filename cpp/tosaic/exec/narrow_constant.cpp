@@ -18,7 +18,7 @@
 namespace tosaic::exec {
 namespace {
 
-constexpr std::size_t kLeastBytes = 1024;  // of a result that is worth its own nodes
+constexpr std::size_t kLeastBytes = 1024;  // of a result; smaller ones are not deferred
 constexpr std::size_t kMostAxes = 6;       // of a form: the greatest rank of TOSA's default level
 
 using Extents = std::vector<std::int64_t>;
@@ -27,7 +27,7 @@ Shape shape_of(const Extents& extents) { return Shape(std::span<const std::int64
 
 std::size_t bytes_of(const Constant& constant) { return constant.storage.size(); }
 
-// The same elements in another shape.
+// The constant with its elements in another shape.
 ConstantRef with_shape(const Constant& constant, const Shape& shape) {
   return constant_over(constant.name, constant.kind, constant.dtype, shape, constant.storage);
 }
@@ -191,7 +191,7 @@ std::optional<NarrowForm> cast_form(const OriginRef& origin, const ConstantRef& 
   return with_few_axes(form);
 }
 
-// The operator with which a step does what the node does; nothing if the node is not a step.
+// The operator of the NarrowStep that computes the same as the node; nothing if no step does.
 std::optional<Op> step_op(const Node& node) {
   static constexpr OpTable<Op> kSteps = {{Op::kAdd, Op::kAdd}, {Op::kTosaAdd, Op::kAdd},
                                          {Op::kSub, Op::kSub}, {Op::kTosaSub, Op::kSub},
@@ -289,7 +289,7 @@ bool may_be_wide(DType dtype) {
   return dtype == DType::kI16 || dtype == DType::kI32;
 }
 
-// The storage of a constant with this form, unless the form has more bytes.
+// The storage of a constant with this form. Returns nothing unless the form has less than `bytes` bytes.
 std::optional<Storage> deferred(std::optional<NarrowForm> form, std::size_t bytes) {
   if (!form || form->bytes() >= bytes) return std::nullopt;
   return Storage::deferred(bytes, std::make_shared<const FromNarrow>(*std::move(form), bytes));

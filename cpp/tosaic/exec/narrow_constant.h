@@ -25,8 +25,8 @@ struct NarrowStep {
   OriginRef origin;
 };
 
-// The elements of a constant: the elements of `narrow` after all steps. Both have as many elements, in the
-// same row-major order; `narrow` has as few axes as the operands of the steps allow, and none of extent 1.
+// The elements of a constant: the elements of `narrow` after all steps. Their row-major orders are the same.
+// `narrow` has as few axes as the operands of the steps allow, and none of extent 1.
 struct NarrowForm {
   ConstantRef narrow;
   std::vector<NarrowStep> steps;

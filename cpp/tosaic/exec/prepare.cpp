@@ -41,7 +41,7 @@ std::string foreign_name(const Node& node) {
   return opaque.name.empty() ? std::string() : opaque.domain + "." + opaque.name;
 }
 
-// The sampler that a foreign node is, if ir/custom_sampler.h describes the node.
+// The attributes of the grid sampler that a foreign node computes, if ir/custom_sampler.h describes the node.
 std::optional<GridSampleAttrs> known_sampler(const Node& node) {
   if (node.op == Op::kTosaCustom) {
     const auto& custom = Graph::attrs<TosaCustomAttrs>(node);

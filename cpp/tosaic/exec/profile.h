@@ -1,4 +1,4 @@
-// profile: where the time of a run goes.
+// profile: the time that each step of a run takes.
 //
 //   run    | inputs | step | step            | ... | outputs |
 //   region                   | step | step |

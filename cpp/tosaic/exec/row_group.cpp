@@ -89,13 +89,13 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
 
 namespace {
 
-// What limits the search.
+// The limits of the search for a group.
 constexpr std::size_t kMostSteps = 64;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
-// The same for groups without products, whose steps take about as long as reading their operands from that
-// cache.
+// The most bytes of a block in groups without products, whose steps take about as long as reading their
+// operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 49152;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
@@ -112,7 +112,7 @@ Dims row_axes(const Shape& shape) {
 // How the steps of an operator's family compute rows.
 enum class RowKind : std::uint8_t { kNone, kElementwise, kLookup, kReduction, kProduct };
 
-// True if the node reduces, or normalizes, the last axis only, and leaves the rank as it is.
+// True if the node reduces, or normalizes, the last axis only, and does not change the rank.
 bool works_along_rows(const Graph& graph, const Node& node) {
   const Shape& operand = graph.type(graph.operands(node)[0]).shape;
   const std::size_t rank = operand.size();
@@ -143,7 +143,7 @@ RowKind row_kind(const Graph& graph, const Node& node) {
                                                                                         : RowKind::kNone;
 }
 
-// How an operand of a row step follows the rows of the result.
+// Which row axes of the result an operand of a row step has.
 struct Follows {
   bool by_row = false;                  // along the last row axis
   bool by_all = false, by_any = false;  // along all or some of the row axes
@@ -295,8 +295,8 @@ class Finder {
         row_operands_.push_back(operand.index());
   }
 
-  // Takes the steps into the group that compute operands of this one and nothing else, and whose rows are the
-  // group's rows: the other branch of a sum, for example.
+  // Adds the steps to the group that only compute operands of this step and whose rows are the group's rows:
+  // the other branch of a sum, for example.
   void take_producers(std::uint32_t step, RowKind kind) {
     if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return;
     for (const ValueId operand : graph_.operands(node(step))) {
@@ -369,7 +369,7 @@ class Finder {
            row_axes(shape) == row_axes(from);
   }
 
-  // Shortens the group until only its last value has readers outside. The producers of a step go with it.
+  // Removes the last steps, and producers taken for them, until only the last value has readers outside.
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
       if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;
@@ -505,7 +505,7 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
         const std::optional<Follows> follows = follow(operand.shape, whole, 1);
         const bool by_row = merges_ ? follows->by_any : follows->by_row;
         operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
-        // A part of a constant is not a constant for the kernel.
+        // Each block reads another part of the operand, so the kernel must not treat it as a constant.
         if (follows->by_any) operand.constant = nullptr;
       }
     }
@@ -555,7 +555,7 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
 }
 
-// Gives each value inside a buffer, which later values use again. Returns the bytes.
+// Assigns a buffer to each value inside of the group. Later values reuse buffers. Returns the total bytes.
 std::size_t Finder::place_buffers(RowGroup& group) {
   struct Buffer {
     std::size_t offset = 0, bytes = 0;
@@ -596,7 +596,7 @@ std::size_t Finder::place_buffers(RowGroup& group) {
     auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
       return buffer.busy_until < member.step && buffer.bytes == bytes;
     });
-    // In place of an operand that is not read later.
+    // Computes in place of an operand that is not read later.
     for (const RowOperand& operand : step.operands) {
       if (operand.kind != RowOperand::Kind::kBuffer || (step.in_place >> operand.operand & 1u) == 0) continue;
       Buffer& buffer = buffers[buffer_of(operands[operand.operand].index())];
@@ -658,8 +658,8 @@ bool Finder::prepare_steps(RowGroup& group) {
   return true;
 }
 
-// True if the group may compute its result in the memory of this value: if each block reads no other rows of
-// it than those that it writes. Other blocks may run earlier, or at the same time.
+// True if the group may compute its result in the memory of this value: if each block reads only those rows
+// of it that the block writes. Other blocks may run earlier, or at the same time.
 bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
   const auto shares_memory = [&](ValueId value) {
     return value.valid() && viewed_[value.index()] == viewed_[operand.index()];

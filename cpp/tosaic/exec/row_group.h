@@ -9,9 +9,9 @@
 // The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
 // depends on the same row of the other values of the group only: elementwise operators, reductions and
 // softmaxes of the last axis, and products of matrices, whose right operand is not a value of the group.
-// Reshapes between that leave rows as they are do not matter. Only the last value of a group has readers
-// outside; the group runs in place of its last step. A run that must show a value in between runs the steps
-// one by one. Both give the same bytes.
+// Reshapes between the steps are allowed if they do not change the rows. Only the last value of a group has
+// readers outside; the group runs in place of its last step. A run that must show an inner value runs the
+// steps one by one, with the same bytes as result.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct RowStep {
   std::vector<RowOperand> operands;
   bool is_last = false;        // writes the result of the group
   std::uint32_t in_place = 0;  // Kernel::in_place
-  std::size_t result = 0;      // else the offset of its result in the memory of a worker
+  std::size_t result = 0;      // unless is_last: offset of its result in the memory of a worker
   std::function<void(const kernels::Arrays&)> whole, rest;
   std::optional<kernels::RowProduct> product;  // in place of `whole` and `rest`
   std::size_t scratch = 0;                     // its offset in the memory of a worker
@@ -75,9 +75,9 @@ class RowGroup {
             std::byte* memory) const;
 };
 
-// Finds groups. `steps` are the steps of the graph with their chains, and `needs` gets what the plan of
-// memory must know. A group is worth while if the values between its steps have at least `least_bytes`
-// together.
+// Finds groups. `steps` are the steps of the graph with their chains, and this function sets in `needs` what
+// the memory plan must know. A group is worth while if the values between its steps have at least
+// `least_bytes` together.
 void group_rows(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
                 const kernels::Options& options, std::size_t least_bytes);
 

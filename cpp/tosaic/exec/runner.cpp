@@ -145,8 +145,8 @@ void Frame::run_group(const Step& step) {
   }
 }
 
-// Runs the steps of a group one by one after an error, so that the error names the step that causes it. The
-// plan gives their values no memory at this time.
+// Runs the steps of a group one by one after an error, so that the error names the step that causes it. It
+// allocates memory for their values, which have none in the memory plan.
 void Frame::run_group_alone(const Step& step) {
   const Graph& graph = prepared_.graph();
   const std::span<const Step> steps = prepared_.steps();
@@ -212,7 +212,7 @@ void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& o
   }
 }
 
-// A region has other values than those that the caller watches.
+// `watched` has flags for values of the outer graph, so regions then have no observer.
 static RunOptions region_options(const RunOptions& options) {
   RunOptions made;
   made.between_steps = options.between_steps;

@@ -17,9 +17,9 @@ namespace tosaic::exec {
 // not read or write.
 [[nodiscard]] Graph as_one_node(const Graph& graph);
 
-// The same nodes, without states and conversions: arrays of inputs and outputs are the values themselves, in
-// the axes of `graph`. Values of states are inputs, and their new values are outputs, in the order of
-// `graph`.
+// A graph with the same nodes, but without states and conversions: arrays of inputs and outputs are the
+// values themselves, in the axes of `graph`. Values of states are inputs, and their new values are outputs,
+// in the order of `graph`.
 [[nodiscard]] Graph with_plain_boundary(const Graph& graph);
 
 }  // namespace tosaic::exec

@@ -143,8 +143,8 @@ void apply_mask(const Plan<T>& plan, const Arrays& arrays, const Dims& at, int64
   }
 }
 
-// Replaces the scores of a row by their exponentials. Returns what the sums of values are to be multiplied
-// by.
+// Replaces the scores of a row by their exponentials. Returns the factor by which the row's sum of values is
+// to be multiplied.
 template <class T>
 double exponentials(const Plan<T>& plan, T* scores) {
   Accumulator max{.real = -kInf};
@@ -192,8 +192,8 @@ Dims indices_of(const Shape& leading, int64_t head) {
   return at;
 }
 
-// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory is
-// that of a worker.
+// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory
+// belongs to one worker.
 template <class T>
 void run_blocks(const Plan<T>& plan, const Arrays& arrays, int64_t begin, int64_t end) {
   const int64_t blocks = plan.blocks();
@@ -259,8 +259,8 @@ void plan_scratch(Plan<T>& plan, ScratchPlan& scratch) {
   plan.out = scratch.take<T>(plan.block_rows * plan.width);
 }
 
-// The query rows of a block: up to four register tiles, fewer if their scores do not fit the second-level
-// cache.
+// The number of query rows of a block: at most those of four register tiles, fewer if their scores do not fit
+// the second-level cache.
 template <class T>
 int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   constexpr int64_t most_bytes = 393216, most_tiles = 4;
@@ -268,7 +268,7 @@ int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   return gemm.max_rows * std::clamp<int64_t>(most_bytes / tile_bytes, 1, most_tiles);
 }
 
-// Reads the mask as (leading..., rows, keys). The stride of a missing axis, or one of extent 1, is 0.
+// Sets the strides of the mask as (leading..., rows, keys). They are 0 for missing axes and axes of extent 1.
 template <class T>
 void set_mask(Plan<T>& plan, const Request& request, const ConvertKernels& convert) {
   plan.has_mask = request.operands.size() > 3 && request.operands[3].present;
@@ -325,7 +325,7 @@ Kernel prepare_in(const Request& request) {
 
 }  // namespace
 
-// Query times keys, and weights times values.
+// Counts the products of queries and keys, and of exponentials and values.
 std::uint64_t attention_multiply_adds(const Request& request) {
   const Shape &query = request.operands[0].shape, &key = request.operands[1].shape;
   const Shape& result = request.results[0].shape;

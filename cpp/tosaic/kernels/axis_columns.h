@@ -1,6 +1,6 @@
-// axis_columns: what kernels share that compute along the middle axis of [outer, extent, inner], in double or
-// 64-bit integers. Up to 64 adjacent columns of the inner axis are computed side by side; threads share these
-// blocks.
+// axis_columns: shared by kernels that compute along the middle axis of [outer, extent, inner], in double or
+// in 64-bit integers. A block of up to 64 adjacent columns of the inner axis is computed side by side.
+// Threads share the blocks.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void for_each_columns(const AxisSplit& split, double unit_cost, Team* team, Body
   });
 }
 
-// Calls body with a number of the type in which the domain is computed.
+// Calls body with a number of the type that these kernels compute in: double or int64_t.
 template <class Body>
 void with_number(Domain domain, Body body) {
   if (is_float(domain))

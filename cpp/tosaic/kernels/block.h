@@ -1,5 +1,5 @@
-// block: what kernels that compute block by block share. Such kernels compute in one of four domains,
-// whatever the dtypes are, so they need few loops. A kernel converts elements to the domain in blocks that
+// block: shared by kernels that compute block by block. They compute in one of four domains, whatever the
+// dtypes of the arrays are, so they need few loops. A kernel converts elements to the domain in blocks that
 // fit the first-level cache. A loop compiled for each instruction set computes on the block, and the result
 // is converted back. If an array already has the element type of the domain, the loop works on the array
 // itself.

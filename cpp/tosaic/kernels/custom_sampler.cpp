@@ -1,5 +1,5 @@
-// An image of i8 is sampled as f32 integers max(q, -127), and the result is rounded half to even: the factors
-// 1 / 127 of the image and 127 of the result cancel.
+// An element q of an i8 image is sampled as the f32 number max(q, -127), and the sample is rounded half to
+// even to i8. The factor 1 / 127 of the image and the factor 127 of the result cancel.
 #include "tosaic/kernels/custom_sampler.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 namespace tosaic::kernels {
 
 // The request has the operands of the custom operator, with channels last. `op` and `attrs` of the request
-// are not read. Throws UnsupportedOp if neither form has these dtypes.
+// are not read. Throws UnsupportedOp if the operator does not allow these dtypes.
 [[nodiscard]] Kernel prepare_custom_sampler(const GridSampleAttrs& attrs, const Request& request);
 
 }  // namespace tosaic::kernels

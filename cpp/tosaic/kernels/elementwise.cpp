@@ -378,12 +378,12 @@ struct Source {
   Pattern pattern = Pattern::kFlat;
   bool direct = false;  // the array has the domain's element type: blocks may point into it
   ConvertBlock load = nullptr;
-  // Set if the compute dtype does not hold the operand's dtype: a loaded block is then converted to the
-  // compute dtype and back to the domain.
+  // Set if the compute dtype does not represent all values of the operand's dtype: each loaded block is then
+  // rounded to the compute dtype and converted back to the domain.
   ConvertBlock narrow = nullptr, widen = nullptr;
   int64_t element = 0;     // bytes of an element of the array
-  int64_t period = 0;      // kPeriodic
-  bool is_scalar = false;  // a block gets one element
+  int64_t period = 0;      // kPeriodic: elements until they repeat
+  bool is_scalar = false;  // one element serves a whole block
   Dims extents, strides;   // from collapse(); the last stride is 0 or 1
 };
 
@@ -568,7 +568,7 @@ struct Plan {
   int64_t result_element = 0;
   int64_t count = 0;
   int64_t block_limit = 0;
-  int64_t step = 1;  // blocks begin at its multiples, whatever the array is cut into
+  int64_t step = 1;  // blocks begin at multiples of `step`, however many parts there are
   double element_cost = 0;
   bool divides_integers = false;
 };
@@ -615,7 +615,7 @@ void run_plan(const Plan& plan, const Arrays& arrays) {
                [&](int64_t begin, int64_t end, Worker) { run_elements(plan, arrays, begin, end); });
 }
 
-// The multiples at which a part may begin, so that it has the blocks of the whole array.
+// Parts for threads begin at multiples of this number, so that the blocks do not depend on the parts.
 int64_t step_of(const Plan& plan, bool buffered) {
   int64_t row = 0;  // the shortest row at whose end a block ends
   for (std::size_t i = 0; i < plan.arity; ++i) {
@@ -627,8 +627,8 @@ int64_t step_of(const Plan& plan, bool buffered) {
   return row != 0 ? row : buffered ? kBlockElements : whole_vectors;
 }
 
-// A mask of the operands that the result may overwrite: a block of the operand is read before the same block
-// of the result is written.
+// Bit i is set if the result may overwrite operand i: a block of the operand is read before the same block of
+// the result is written.
 std::uint32_t in_place_operands(const Request& request) {
   std::uint32_t mask = 0;
   for (std::size_t i = 0; i < request.operands.size(); ++i)
@@ -684,7 +684,7 @@ bool is_light(Function function) {
   }
 }
 
-// True if the operand can be one element in each block.
+// True if all elements of the operand in a block are the same element.
 bool is_scalar(const Source& source) {
   return source.pattern == Pattern::kPeriodic
              ? source.period == 1

@@ -8,7 +8,7 @@
 //   bicubic    16 pixels around the position; the padding applies to each pixel
 //
 // Padding `border` clips positions to the image, `reflection` mirrors them at its edges and then clips, and
-// `zeros` makes pixels outside of the image zero. Clipping makes NaN the position 0. Positions are computed
+// `zeros` makes pixels outside of the image zero. Clipping a NaN returns position 0. Positions are computed
 // in f32 (f64 for f64), in the order of operations of torch's vectorised kernel.
 //
 // The fast path of f32 computes the taps of 256 outputs at once, for all channels. If the grid has enough
@@ -154,7 +154,7 @@ void sample_all(const Sampler& s, const T* image, const T* grid, T* to) {
 
 // ---- the fast path: f32 ----
 
-// With more channels, one vector of the channels of a pixel is faster than one plane after the other.
+// With more channels, vectors along the channels of a pixel are faster than computing plane by plane.
 constexpr Index kMostPlanes = 2;
 
 class FastSampler {
@@ -188,8 +188,8 @@ class FastSampler {
     workers_ = plan_.take_each(own, options.threads.count);
   }
 
-  // Whether 32 bits hold the offset of each pixel, and floats the middles of pixels. The copy of the image
-  // has margins of up to 4 pixels on each side, and its channels are rounded up to a multiple of 4.
+  // True if 32 bits hold the offset of each pixel and floats represent the middles of all pixels. The copy of
+  // the image has margins of up to 4 pixels on each side, and its channels are rounded up to a multiple of 4.
   [[nodiscard]] static bool fits(const Sampler& s) {
     constexpr Index kLongest = Index{1} << 22;
     return s.width < kLongest && s.height < kLongest &&
@@ -234,8 +234,8 @@ class FastSampler {
     }
   }
 
-  // Packing moves each pixel once. A grid with few positions reads fewer pixels than that. Nearest samples
-  // read a pixel once, as packing would. The loops over planes need adjacent pixels.
+  // Packing moves each pixel once. A grid with few positions reads fewer pixels than packing moves. A nearest
+  // sample reads only one pixel, so packing would not save time. The loops over planes need adjacent pixels.
   [[nodiscard]] bool is_worth_packing() const {
     return s_.attrs.mode != ResizeMode::kNearest &&
            (4 * s_.outputs >= s_.pixels() || s_.width == 1 || (s_.channels_last && s_.channels > 1));
@@ -254,8 +254,8 @@ class FastSampler {
   [[nodiscard]] Index line() const { return layout_.y.stride; }
   [[nodiscard]] Index packed_size() const { return (s_.height + before_ + after_) * line(); }
 
-  // The pixel that a position outside of the image has in the margin, or -1 for zero. A bilinear sample reads
-  // outside of the image only with padding `zeros`, or with weight 0.
+  // The pixel whose value is stored in the margin at a position outside of the image, or -1 if zero is
+  // stored. A bilinear sample reads outside of the image only with padding `zeros`, or with weight 0.
   [[nodiscard]] Index edge(Index at, Index extent) const {
     if (s_.attrs.mode != ResizeMode::kBicubic || s_.attrs.padding == GridPadding::kZeros) return -1;
     if (s_.attrs.padding == GridPadding::kBorder) return std::clamp<Index>(at, 0, extent - 1);
@@ -357,7 +357,7 @@ class FastSampler {
   ScratchPlan plan_;
   std::size_t image_at_ = 0;
   PerWorker workers_;
-  std::size_t block_at_ = 0, taps_at_ = 0;  // of a worker
+  std::size_t block_at_ = 0, taps_at_ = 0;  // in a worker's scratch
 };
 
 Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {

@@ -59,7 +59,7 @@ Taps taps_of(const Sampler& s, std::size_t axis, Float coordinate) {
   }
   if (s.attrs.padding != GridPadding::kZeros) {
     x = x < 0 ? Float{0} : x;
-    x = x < last ? x : last;  // NaN too
+    x = x < last ? x : last;  // NaN becomes `last`
   }
   Taps taps;
   const auto voxel = [&](Float whole) {

@@ -7,8 +7,8 @@
 //         64 bins per power of two     one bin per unit: linear bins
 //
 // A place is bin * 2^17 + offset. The offset is the position in the bin, in units of 2^-17 of its width. It
-// is exact: a linear bin begins at 64 or above, so that 17 bits hold what an f32 has below the unit, and the
-// other bins are the upper bits of an f32, whose lower 17 bits are the offset.
+// is exact. In a linear bin, y is at least 64, so an f32 has at most 17 bits below the unit. The number of
+// any other bin consists of the upper bits of the f32, and the offset of its lower 17 bits.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@ namespace tosaic::kernels {
 inline constexpr int kOffsetBits = 17;
 inline constexpr std::int32_t kBinsPerOctave = 64;  // also the first linear magnitude
 inline constexpr std::int32_t kOctaves = 17;        // of bins below the linear ones
-inline constexpr std::int32_t kMagnitudes = 2048;   // the magnitudes of all bins are below
+inline constexpr std::int32_t kMagnitudes = 2048;   // all magnitudes in bins are below this
 inline constexpr std::int32_t kFirstLinearBin = kBinsPerOctave * kOctaves;
 inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBinsPerOctave;
 // Bins of positive values, then bins of negative values, then several bins of values too small for these,
@@ -52,7 +52,7 @@ struct HistogramKernels {
   KeyBounds (*bounds)(const float* values, std::int64_t count) = nullptr;
   // The place of each value. `unit` is a power of two, and each |value| * unit is below 2048 * 2^17.
   void (*places)(const float* values, std::int64_t count, float unit, std::int32_t* places) = nullptr;
-  // The places of the values that are in no bin of zero, and how many there are. `places` has room for
+  // The places of the values that are not in a bin of zeros. Returns their number. `places` has room for
   // kSlack places more than values. Null for instruction sets for which places() is faster.
   std::int64_t (*nonzero_places)(const float* values, std::int64_t count, float unit,
                                  std::int32_t* places) = nullptr;

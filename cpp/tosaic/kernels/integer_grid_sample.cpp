@@ -48,7 +48,7 @@ class ReferenceAxis {
            (extent_ - 1) * (unit() / 2);
   }
 
-  // The position of a nearest or bilinear sample inside the image.
+  // Applies the padding to the position of a nearest or bilinear sample.
   [[nodiscard]] Index padded(Index p) const {
     if (attrs_.sample.padding == GridPadding::kZeros) return p;
     if (attrs_.sample.padding == GridPadding::kReflection) {
@@ -222,7 +222,7 @@ class FastSampler {
     grid_bytes_ = static_cast<Index>(byte_size(grid));
     load_ = is_domain(grid, Domain::kI32) ? copy_block
                                           : convert_kernels(request.options.isa).load(grid, Domain::kI32);
-    // Channels of a pixel are then one vector. Few channels are as fast plane by plane.
+    // Packing makes the channels of a pixel one vector. One or two channels are as fast plane by plane.
     if (!is_nearest() && e_.channels > 2) packed_channels_ = (e_.channels + 3) / 4 * 4;
     if (!is_nearest())
       image_at_ = plan_.take<Pixel>(pixels() * (packed_channels_ > 0 ? packed_channels_ : e_.channels));
@@ -314,7 +314,7 @@ class FastSampler {
   ScratchPlan plan_;
   std::size_t image_at_ = 0;
   PerWorker workers_;
-  std::size_t taps_at_ = 0, grid_at_ = 0, rows_at_ = 0, block_at_ = 0;  // of a worker
+  std::size_t taps_at_ = 0, grid_at_ = 0, rows_at_ = 0, block_at_ = 0;  // in a worker's scratch
 };
 
 template <class T>

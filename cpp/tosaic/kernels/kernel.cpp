@@ -55,7 +55,7 @@ bool has_tiles() {
 }
 
 // Asks the operating system for the use of tiles. Linux grants it to the process: to all of its threads, and
-// to those that it forks. Stacks of signal handlers have to hold the tiles from then on.
+// to the processes that it forks. Stacks of signal handlers have to hold the tiles from then on.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
@@ -68,7 +68,7 @@ bool may_use_tiles() {
 
 #if defined(TOSAIC_HAVE_AVX512)
 bool has_avx_vnni() {
-  // Compilers differ in whether __builtin_cpu_supports() knows the name.
+  // Not all compilers have a name for AVX-VNNI in __builtin_cpu_supports().
   static const bool has = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;

@@ -6,8 +6,8 @@
 //
 // Every kernel has a scalar reference: plain loops that follow the definition of the operator, with sums in
 // double. The results of the fast path are within tolerance(op, dtype) of the reference for floats and equal
-// to it for integers. Float sums have a fixed blocked order, so a kernel repeats its own results bit for bit,
-// for any number of threads (parallel.h).
+// to it for integers. Float sums are added in a fixed order of blocks, so a kernel computes the same bits in
+// each run, for any number of threads (parallel.h).
 #pragma once
 
 #include <cstddef>
@@ -76,11 +76,11 @@ struct Kernel {
   // Result 0 may share memory with operand i if in_place & (1 << i) and both have the same size in bytes.
   std::uint32_t in_place = 0;
   std::string name;  // "conv.gemm.avx512", "add.reference"
-  // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
-  // than the operands: the fast path of f16 multiplies f32.
+  // The dtype of the factors that the kernel multiplies, if multiply_adds() of the request is not 0. It may
+  // be wider than the operands: the fast path of f16 multiplies f32.
   std::optional<DType> factors = {};
   std::optional<std::size_t> form_row = {};  // of a contraction's fast path: the row of gemm/forms.def
-  // Set by the fast path if Request::by_rows, for a product of two matrices, of which the right one is not
+  // Set by the fast path if Request::by_rows is true, for a product of two matrices whose right one is not
   // constant.
   std::optional<RowProduct> rows = {};
 };
@@ -95,7 +95,7 @@ struct Kernel {
 // describes the result of the operator itself. `run` is empty if there is no such kernel.
 [[nodiscard]] Kernel prepare_fused(const Request& request);
 
-// The products that contractions and attentions add up, by the shapes of operands and results: products of
+// The number of products that a contraction or attention adds up. It follows from the shapes, so products of
 // padding and of masked positions count. 0 for all other operators.
 [[nodiscard]] std::uint64_t multiply_adds(const Request& request);
 
@@ -117,9 +117,9 @@ struct Tolerance {
 
 // The allowed difference between a program lowered to TOSA and the same reference. `program` is the sum of
 // the tolerances of the operators of the program. TOSA has no operator for most functions: lowering expands
-// such a function into several TOSA operators, each of which the specification bounds by a few ulp of its
-// result. `result` allows for the roundings of an expansion that does not amplify them. For an expansion that
-// does, add the change of the reference when the operands change by `operand_units` units in their last
+// such a function into several TOSA operators. The specification bounds the error of each by a few ulp of its
+// result. `result` is enough for an expansion that does not amplify errors of its first operators. For one
+// that does, add the change of the reference when the operands change by `operand_units` units in their last
 // place.
 struct LoweredTolerance {
   Tolerance result;

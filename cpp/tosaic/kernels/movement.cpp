@@ -18,8 +18,8 @@ namespace {
 using std::int64_t;
 using Extents = std::vector<int64_t>;
 
-// One copy from an operand to a result. Nothing is copied if the operand begins at byte `part_at` of the
-// result: it was written as a part of the result.
+// One copy from an operand to a result. Nothing is copied if the operand is already in place: its array
+// begins at byte `part_at` of the result.
 struct Move {
   std::size_t operand = 0, result = 0;
   StridedCopy copy;

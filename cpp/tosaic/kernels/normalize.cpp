@@ -27,14 +27,14 @@ constexpr int64_t kColumns = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kElementCost = 4 * cost::kCopy;  // two or three passes in double
 
-// The parts that all plans share: the loops for elements T, and how rows are loaded and stored.
+// The base class of all plans: the loops for elements of T, and how rows are loaded and stored.
 template <class T>
 struct Base {
   const NormalizeLoops<T>* loops = nullptr;
   FoldLoops sum, squares, max;
   ConvertBlock load = nullptr, store = nullptr;  // null if the array holds T
   int64_t element = 0, result_element = 0;
-  std::size_t row_scratch = 0;  // of a worker
+  std::size_t row_scratch = 0;  // offset in a worker's scratch
   PerWorker workers;
 
   // The arrays for a worker: the same operands and results, and the scratch memory of that worker.
@@ -42,7 +42,7 @@ struct Base {
     return {arrays.operands, arrays.results, workers.of(arrays.scratch, worker)};
   }
 
-  // The arrays of these functions belong to a worker.
+  // The argument `arrays` of the following functions is the result of arrays_of(), for one worker.
   //
   // `count` elements of the operand as T, in scratch or in place.
   [[nodiscard]] const T* row(const Arrays& arrays, int64_t offset, int64_t count) const {

@@ -9,10 +9,10 @@
 namespace tosaic::kernels {
 
 // The instruction sets for which kernels/isa/ is compiled, the best one of a processor family last. kBaseline
-// runs on every CPU: it has the vectors of SSE2 on x86 and of NEON on 64-bit Arm. kAvxVnni is kAvx2, and
-// kAvx512Vnni is kAvx512, with instructions for products of bytes; kAmx is kAvx512Vnni, and multiplies
-// matrices of bytes (AMX-TILE and AMX-INT8); kDotProd is kBaseline of Arm with such instructions
-// (FEAT_DotProd), and kI8mm multiplies small matrices of bytes, too (FEAT_I8MM).
+// runs on every CPU: it has the vectors of SSE2 on x86 and of NEON on 64-bit Arm. kAvxVnni is kAvx2 and
+// kAvx512Vnni is kAvx512, with instructions for products of bytes. kAmx adds products of matrices of bytes
+// (AMX-TILE, AMX-INT8) to kAvx512Vnni. On Arm, kDotProd adds products of bytes (FEAT_DotProd) to kBaseline,
+// and kI8mm adds products of small matrices of bytes (FEAT_I8MM) to kDotProd.
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kDotProd, kI8mm };
 inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512,
                                         Isa::kAvx512Vnni, Isa::kAmx,  Isa::kDotProd, Isa::kI8mm};
@@ -24,8 +24,8 @@ inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxV
 
 class Packs;  // packs.h
 
-// The threads of a run. `count` is the greatest number; kernels reserve scratch memory for this number. With
-// `share_all`, threads share each loop, even if it costs less than calling a thread; for tests.
+// The threads of a run. A run uses at most `count` threads; kernels reserve scratch memory for this number.
+// With `share_all`, threads share each loop, even if it costs less than calling a thread; for tests.
 struct Threads {
   std::uint32_t count = 1;
   bool share_all = false;

@@ -5,9 +5,9 @@
 //
 // The loop is cut into parts of about the same cost: one part if other threads would not save time, one part
 // for each thread if the loop is short, and several parts for each thread if it is long. With several parts,
-// a thread that is interrupted leaves some of its parts to others. The result of a unit must not depend on
-// the part that it is in, so that all numbers of threads give the same results: units that a vector loop
-// computes together have to be in one `step`.
+// other threads take over parts of a thread that is interrupted. The result of a unit must not depend on the
+// part that it is in, so that all numbers of threads give the same results: units that a vector loop computes
+// together have to be in one `step`.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace cost {
 inline constexpr double kCopy = 0.15;     // an element that is copied, converted, added, ...
 inline constexpr double kFunction = 1.0;  // an element of exp, tanh, ...
 inline constexpr double kTransposed = 0.4;
-inline constexpr double kScattered = 2.0;     // an element that is read from a place of its own
+inline constexpr double kScattered = 2.0;     // an element that is not next to the one before
 inline constexpr double kMultiplyAdd = 0.05;  // outside of matrix products, see gemm.h
 }  // namespace cost
 
@@ -36,7 +36,7 @@ struct Workspace {
   Team* team = nullptr;  // null: the calling thread alone
 };
 
-inline constexpr double kLeastPart = 2000;         // nanoseconds; a part of another thread costs 800
+inline constexpr double kLeastPart = 2000;         // nanoseconds; calling a thread takes 800
 inline constexpr double kLeastFurtherPart = 8000;  // nanoseconds of each part if threads have several
 inline constexpr std::uint32_t kPartsPerThread = 4;
 

@@ -1,8 +1,8 @@
-// peak: a short benchmark of what this machine computes and moves at best, for profiles.
+// peak: a short benchmark of the most multiply-adds and bytes per second of this machine, for profiles.
 //
 // It uses the vectors and instructions of our kernels. Multiply-adds run in registers, so the peak needs no
 // memory. The bandwidth is measured by adding two arrays into a third one. The three arrays have 96 MiB
-// together, which is more than most caches hold. With several threads, each has three arrays of its own: its
+// together, which is more than most caches hold. Each of several threads has its own three arrays: an equal
 // share of the 96 MiB, but at least 12 MiB.
 #pragma once
 

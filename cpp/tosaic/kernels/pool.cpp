@@ -358,8 +358,8 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   return kernel;
 }
 
-// True if the integer fast path computes this pool. The fast path divides means only as TOSA does, and sums
-// of elements minus their zero points must fit 32 bits.
+// True if the integer fast path can compute this pool: it divides means only as TOSA does, and its sums of
+// elements minus their zero points must fit 32 bits.
 bool sums_fit(const Pool& pool, DType dtype) {
   if (pool.pooling != Pooling::kSum) return true;
   Index count = 1;

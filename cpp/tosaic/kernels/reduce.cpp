@@ -33,7 +33,7 @@ struct Meaning {
   Dims axes;
   double correction = 0;
   bool needs_elements = false;      // true: there is no result for zero elements
-  bool computes_in_result = false;  // integer or float like the result's dtype; false: like the operand's
+  bool computes_in_result = false;  // the domain is that of the result's dtype; false: of the operand's
 };
 
 // True if a second pass sums squared distances from the mean.

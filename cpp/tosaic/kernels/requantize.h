@@ -19,13 +19,13 @@ struct Requantizer {
                      std::byte* scratch)>
       run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // The same as tables, if values are i32 and the result is i8 and defined for all of them. Entry 0 belongs
-  // to channel 0. `run` owns the memory.
+  // The same parameters as tables, if values are i32, the result is i8 and every value has a result. Entry 0
+  // belongs to channel 0. `run` owns the memory.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
-  // Likewise, if values and results are i32. Values may have no result.
+  // The same parameters if values and results are i32. RESCALE may have no result for some values.
   std::optional<RescaleTables<std::int32_t>> wide_tables = std::nullopt;
-  // Likewise, if values are i48, the zero point of the input is 0, and the result is i16. Values may have no
-  // result.
+  // The same parameters if values are i48, the zero point of the input is 0, and the result is i16. RESCALE
+  // may have no result for some values.
   std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
 };
 

@@ -3,8 +3,8 @@
 //
 // torch computes the source position of output o in float (double for f64 tensors). `in` and `out` are the
 // extents of the axis in the operand and in the result:
-//   scale     with align_corners (in - 1) / (out - 1), except for nearest; else 1 / the given scale, if there
-//             is one; else in / out
+//   scale     with align_corners (in - 1) / (out - 1), except for nearest; otherwise 1 / the given scale, or
+//             in / out if no scale is given
 //   nearest   floor(o * scale); with two spatial axes o if out = in, and floor(o / 2) if out = 2 * in
 //   bilinear  max(0, scale * (o + 0.5) - 0.5), or o * scale with align_corners; o if out = in
 //

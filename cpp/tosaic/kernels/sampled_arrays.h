@@ -1,4 +1,4 @@
-// sampled_arrays: kernels of an image, a grid and a result, whose loops compute on arrays of one type.
+// sampled_arrays: makes kernels that sample an image at a grid by loops on arrays of one type.
 #pragma once
 
 #include <array>

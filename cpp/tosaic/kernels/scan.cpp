@@ -1,4 +1,4 @@
-// argmax, argmin, their positions up to each element, cumsum and diff along an axis (axis_columns.h).
+// argmax, argmin, cumargmax, cumargmin, cumsum and diff along an axis (axis_columns.h).
 
 #include <algorithm>
 #include <array>
@@ -134,8 +134,8 @@ Kernel prepare_arg(const Request& request, const ArgMeaning& meaning, std::optio
 
 // ---- cumargmax, cumargmin ----
 
-// Writes the position of the largest (smallest) element so far for each element: the last of equal ones, or
-// of NaNs.
+// For each element, writes the position of the largest (smallest) element up to it: of the last one if
+// several are equal, or of the last NaN if there is one.
 template <class T>
 void arg_so_far(const Plan& plan, bool largest, const std::byte* first, int64_t columns, std::byte* result) {
   alignas(64) std::array<T, kColumns> block;

@@ -1,7 +1,7 @@
 // index_put: writes or adds values at the elements that index arrays select. The index arrays broadcast to
 // one shape. Each of its elements is called a place.
 //
-// The places are visited in row-major order, so the last one of several values for one element stays. Sums
+// The places are visited in row-major order, so the last of several values for an element is its result. Sums
 // are rounded to the dtype after each addition, as in torch.
 #include <algorithm>
 #include <cstring>
@@ -23,7 +23,7 @@ struct Axis {
   int64_t limit = 0, stride = 0;
 };
 
-// The axes of the values are (kept axes, places, kept axes); kept axes are not indexed.
+// The axes of the values are (kept axes, axes of the places, kept axes). Kept axes are not indexed.
 struct Plan {
   DType dtype = DType::kF32;
   bool accumulate = false;

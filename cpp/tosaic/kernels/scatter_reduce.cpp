@@ -22,9 +22,9 @@ struct Plan {
   DType dtype = DType::kF32, index_dtype = DType::kI64;
   Shape extents;                  // of index and source
   Dims strides;                   // of the result over these axes; 0 for the axis of the positions
-  int64_t limit = 0, stride = 0;  // of the axis of the positions
+  int64_t limit = 0, stride = 0;  // extent and stride of the axis of the positions
   bool include_self = true;
-  std::size_t written = 0;  // offset in the scratch memory: for each element, whether it has got a value
+  std::size_t written = 0;  // offset in scratch of a flag per element: it has a value
   ConvertBlock load = nullptr, store = nullptr;
   std::size_t bytes = 0;  // of the input
 };

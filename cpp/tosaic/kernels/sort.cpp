@@ -1,5 +1,5 @@
-// argsort along an axis (axis_columns.h). An element is a 64-bit key, which orders as the numbers do, and its
-// position.
+// argsort along an axis (axis_columns.h). An element is sorted as a 64-bit key, whose order is the order of
+// the numbers, with its position.
 
 #include <bit>
 #include <cmath>

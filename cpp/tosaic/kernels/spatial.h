@@ -1,4 +1,4 @@
-// spatial: what pools and resizes share. Image has the extents of an image with three spatial axes, channels
+// spatial: shared by pools and resizes. Image has the extents of an image with three spatial axes, channels
 // first or last. kernel_over() makes a kernel with one operand whose loops compute in a wide type.
 #pragma once
 

@@ -13,7 +13,7 @@ using std::int64_t;
 
 constexpr std::size_t kMaxAxes = 2 * kMaxRank;  // repeat splits each axis into two
 
-// Outer loops with fewer steps are not cut evenly enough: the inner loop is cut into pieces, too.
+// With fewer outer steps, threads would not share evenly: then the inner loop is cut into pieces, too.
 constexpr int64_t kManySteps = 64;
 constexpr int64_t kPiece = 64;  // elements
 constexpr int64_t kLongColumn = 64;

@@ -61,9 +61,9 @@ double epsilon(DType dtype) {
 // Sums: let eps be the distance from 1 to the next number, and u = eps / 2. The error of n terms that are
 // added one after the other is at most (n - 1) * u times the sum of their absolute values. Our kernels add at
 // most one block of depth (128 terms in f32, see gemm_blocking()) in this way, and then one term per block.
-// Rounding errors have either sign, so their sum grows as sqrt(n / 3) * u, even if all terms have the same
-// sign and the partial sums grow linearly. For n = 512 this is 6.5 eps, and no order of summation that torch
-// uses is worse. 16 eps allows for two such errors (ours and torch's) and their spread.
+// Rounding errors have either sign, so the error grows as sqrt(n / 3) * u, even if all terms have the same
+// sign and the partial sums grow linearly. For n = 512 this is 6.5 eps. torch's orders of summation are no
+// worse. 16 eps allows for two such errors (ours and torch's) and their spread.
 //
 // Functions: our results are rounded from double and err by at most 1 ulp; torch's vectorised functions err
 // by up to 4 ulp.

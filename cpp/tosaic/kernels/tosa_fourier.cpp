@@ -3,9 +3,9 @@
 //   forward  X[oy, ox] = sum over iy, ix of x[iy, ix] * exp(-2 pi i (iy oy / H + ix ox / W))
 //   inverse  the same with +2 pi i
 //
-// Rows are transformed first, then columns. A transform of even length is split into two (radix 2). One of
-// odd length is computed by the definition. Everything is computed in double and rounded once at the end. The
-// factors at the quarters of the circle are exact, so results that are zero by the definition are zero.
+// Rows are transformed first, then columns. A transform of even length is split into two transforms (radix
+// 2). A transform of odd length is computed by its definition. Numbers are double, and rounded once at the
+// end. Factors at quarters of the circle are exact, so results that are zero by the definition are zero.
 //
 // An image with an infinite or NaN element is computed by the double sum above: products of such an element
 // with zero are NaN, so separate sums over rows and columns have other results.
@@ -74,8 +74,8 @@ void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, cons
   }
 }
 
-// Exchanges real and imaginary part. The inverse transform is the forward transform with this before and
-// after it.
+// Exchanges real and imaginary part. The inverse transform is the forward transform with exchanged inputs and
+// exchanged results.
 Complex exchanged(const Complex& value) { return {value.imag, value.real}; }
 
 // The scratch of a run: an H x W image; its transformed rows, which then become the result; one column.

@@ -3,9 +3,9 @@
 //
 // The fast path of rescale works in blocks: it converts elements to i32 (i48 to i64), scales them by the
 // loops of the instruction set, and converts them to the result's dtype. The multipliers of the channels are
-// repeated in a table about as long as a block, so that few channels are as fast as one. If a block has a
-// value for which RESCALE has no result, the reference runs on the block and throws an error that names the
-// value. Threads share the elements.
+// repeated in a table about as long as a block, so that a block with few channels is as fast as with one
+// channel. If a block has a value for which RESCALE has no result, the reference runs on the block and throws
+// an error that names the value. Threads share the elements.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -79,8 +79,8 @@ void interpolate_one_by_one(int64_t count, const Arrays& arrays) {
     put(arrays.results[0], i, interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
 }
 
-// Interpolates in a table. If a slope does not fit 16 bits, the reference runs instead, which throws for a
-// value that uses such a slope.
+// Interpolates in a table. If a slope does not fit 16 bits, the reference runs instead, and throws if a value
+// uses this slope.
 void interpolate(int64_t count, const TableKernels& kernels, const Arrays& arrays) {
   constexpr int64_t kEntries = 512;
   std::array<std::int32_t, kEntries> base, slope;
@@ -265,9 +265,9 @@ struct Fast {
   RescaleKernels<T> kernels;
   ConvertBlock load = nullptr;   // null: the array holds T
   ConvertBlock store = nullptr;  // null: the result is i32
-  bool to_words = false;         // results are i16, and the kernels compute them at once
-  bool from_bytes = false;       // likewise, values are i8
-  bool to_bytes = false;         // likewise, results are i8
+  bool to_words = false;         // results are i16, and the kernels write i16
+  bool from_bytes = false;       // values are i8, and the kernels read i8
+  bool to_bytes = false;         // results are i8, and the kernels write i8
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
       : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {

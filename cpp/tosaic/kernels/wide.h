@@ -1,6 +1,6 @@
 // wide: conversion between arrays and the types in which contractions, pools and resizes compute.
 //
-//   double, float   floats; double also narrow integers, if it holds their sums exactly
+//   double, float   floats; double is also for narrow integers whose sums it holds exactly
 //   int64           integers
 //   int16, uint32   int16 (or uint16) for 8-bit integers whose sums are taken modulo 2^32, uint32 for the
 //                   sums
@@ -31,7 +31,7 @@ void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::uint32_t* from, std::int64_t count, DType dtype, std::byte* to);
 
-// The same, by several threads.
+// Like widen() and narrow(), but by the threads of a team.
 template <class T>
 void widen_in_parallel(Team* team, DType dtype, const std::byte* from, std::int64_t count,
                        std::int64_t zero_point, T* to) {

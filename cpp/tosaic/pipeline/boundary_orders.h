@@ -9,8 +9,8 @@
 
 namespace tosaic::pipeline {
 
-// How an array is laid out in memory at an input or output. The array has the logical shape, with its axes in
-// this order in memory or, if `physical`, its shape itself is permuted by this order.
+// How an array is laid out in memory at an input or output. The array has the logical shape, and its axes are
+// in this order in memory; or, if `physical`, it is row-major with its shape permuted by this order.
 struct BoundaryOrder {
   DimOrder order;
   bool physical = false;

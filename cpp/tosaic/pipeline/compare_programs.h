@@ -10,8 +10,7 @@
 namespace tosaic::pipeline {
 
 // exec::compare_runs() of the executable forms of both graphs. In a, quantize and dequantize run as single
-// operators, so that the error before each rounding is known; in b they do if b is at stage quantized, whose
-// values are integers and nothing between.
+// operators, so that the error before each rounding is known; in b they do, too, if b is at stage quantized.
 [[nodiscard]] exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
                                                   const std::shared_ptr<const Graph>& b,
                                                   std::span<const exec::ArrayView> inputs_a,

@@ -16,7 +16,7 @@ bool takes_integers(const Graph& graph, const Node& node, const exec::Overrides&
           exec::find_override(graph, node, overrides) != nullptr);
 }
 
-// True for a graph that computes large floats from constants in every run, as store-constants leaves them.
+// True for a graph that computes large floats from constants in every run, as after pass store-constants.
 bool widens_constants(const Graph& graph) {
   constexpr std::size_t kLargeBytes = 1024;
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {

@@ -307,7 +307,7 @@ void require_target(const Graph& tosa, const target::TargetSpec& target) {
         broken);
 }
 
-// As lower(). The graphs have their final constants only with `constants`.
+// Does the same as lower(), but computes the constants of the graphs only if `constants` is true.
 Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                     const LowerOptions& options, bool constants) {
   const target::TargetSpec& target = pipeline.target();

@@ -31,8 +31,8 @@ struct LowerOptions {
   target::IntegerSemantics semantics = target::tosa_semantics();
   std::uint32_t threads = 1;  // that compute constants
   bool verify_each = true;    // verify the graph before the first pass, and each graph that a pass changed
-  // If set, called with the lowered graph before its constants are computed: they are computed in these
-  // places.
+  // If set, called with the lowered graph before its constants are computed. They are computed in the places
+  // that it returns.
   std::function<Places(const std::shared_ptr<const Graph>& tosa)> places = {};
   // Called with each graph that a pass changed.
   std::function<void(const Step& step, const Graph& graph)> on_change = {};
@@ -67,7 +67,7 @@ struct Lowered {
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                             const LowerOptions& options = {});
 
-// What lower() would say of a graph.
+// What lower() would return for a graph, or the reasons for which it would fail.
 struct Trial {
   std::vector<ErrorParts> problems;   // all reasons for which lower() would fail, as data
   std::shared_ptr<const Graph> tosa;  // as Lowered::tosa, null if there are problems

@@ -34,7 +34,7 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
-// Why no integers represent a constant that the node reads; empty if some do.
+// Why a constant that the node reads cannot be represented by integers; empty if all constants can.
 std::string why_constant_is_float(const Graph& graph, const Node& node) {
   for (const ValueId id : graph.operands(node)) {
     const ConstantRef constant = id.valid() ? graph.value(id).constant : nullptr;
@@ -44,8 +44,8 @@ std::string why_constant_is_float(const Graph& graph, const Node& node) {
   return {};
 }
 
-// The error that an operator computes with floats, or moves them. It names a foreign operator by its target,
-// which computes with integers if its description has a function for them.
+// The error that an operator computes with floats, or moves them. A foreign operator is named by its target.
+// It can compute with integers only if its description has a function for integers.
 ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
   const std::string reason = moves ? why_constant_is_float(graph, node) : "";
   const auto parts = [&](const std::string& name, std::string hint) {

@@ -13,7 +13,7 @@
 
 namespace tosaic::pt2 {
 
-// A value is not what the format says. Whoever reads an entry of the file catches it and names the entry.
+// A value is not what the format requires. Readers of entries catch it and name the entry.
 class WrongJson : public std::exception {
  public:
   WrongJson(std::string expected, std::string got) : expected_(std::move(expected)), got_(std::move(got)) {}
@@ -27,7 +27,7 @@ class WrongJson : public std::exception {
   std::string expected_, got_;
 };
 
-// The texts of strings that have escapes. A view of one is valid as long as the store.
+// The decoded texts of strings with escapes. A view of such a text is valid as long as the deque exists.
 using Texts = std::deque<std::string>;
 
 [[nodiscard]] std::int64_t integer(Json value);  // of at most 64 bits
@@ -40,7 +40,7 @@ using Texts = std::deque<std::string>;
 [[nodiscard]] Json mapping(Json value);  // an object
 // The entry of an object.
 [[nodiscard]] Json entry(Json value, std::string_view key);
-// The same; nothing if there is none.
+// The entry of an object; nothing if it has no such entry.
 [[nodiscard]] std::optional<Json> find_entry(Json value, std::string_view key);
 // The key and the value of an object with one entry.
 [[nodiscard]] std::pair<Json, Json> only_entry(Json value);

@@ -36,8 +36,8 @@ constexpr std::array<Byte, 256> kBytes = [] {
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);
   const std::uint64_t quote = bytes ^ (each * '"'), escape = bytes ^ (each * '\\');
-  // Subtracting sets the upper bit of a byte that is too small; a byte that borrows is after one that is,
-  // too.
+  // Subtracting sets the upper bit of a byte that is too small. Its borrow may change later bytes, but the
+  // result is false then anyway.
   return ((bytes | (bytes - each * 0x20) | (quote - each) | (escape - each)) & (each * 0x80)) == 0;
 }
 
@@ -63,7 +63,7 @@ constexpr std::array<Byte, 256> kBytes = [] {
   }
 }
 
-// The number of four hexadecimal digits; nothing if they are none.
+// The number that four hexadecimal digits write; nothing if a character is not such a digit.
 [[nodiscard]] std::optional<unsigned> hexadecimal(const char* at, const char* end) {
   if (end - at < 4) return std::nullopt;
   unsigned value = 0;

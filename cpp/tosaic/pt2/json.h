@@ -67,7 +67,7 @@ class Json {
   // The member of an object; nothing if there is none.
   [[nodiscard]] std::optional<Json> find(std::string_view key) const;
 
-  // The first member: of an object, its key, which `next()` follows with the value.
+  // The first item of an array, or the first key of an object. next() of a key is its value.
   [[nodiscard]] Json first() const { return Json(at_ + 1); }
   // The value after this one.
   [[nodiscard]] Json next() const { return Json(at_ + (kind() >= JsonKind::kArray ? at_->skip : 1)); }
@@ -78,8 +78,8 @@ class Json {
 
 class JsonDocument {
  public:
-  // Reads a text, which must live as long as the document. Throws InvalidGraph, which names the text by
-  // `what` and has the place.
+  // Reads a text, which must live as long as the document. Throws InvalidGraph, which has the place in the
+  // text and `what`, the name of the text.
   JsonDocument(std::string_view text, const std::string& what);
 
   [[nodiscard]] Json root() const { return Json(entries_.data()); }

@@ -73,7 +73,7 @@ struct KeyedArgument {
   Argument argument;
 };
 
-// The modules around a node, outermost first.
+// A module around a node. A ModuleStack has all of them, outermost first.
 struct Module {
   std::string_view text, key, path, type;  // the text has the other three
   std::uint32_t index = 0;                 // of this module among all of the program

@@ -24,8 +24,8 @@ struct ArgumentScope {
 // WrongJson.
 [[nodiscard]] Argument read_constant(Json tagged, Texts& texts);
 
-// Reads the number of a name: a number, or an expression of symbols. `tag` is as_sym_int, as_sym_bool or
-// as_sym_float; returns nothing for other tags.
+// Reads the number to which a name refers: a number, or an expression of symbols. `tag` is as_sym_int,
+// as_sym_bool or as_sym_float; returns nothing for other tags.
 [[nodiscard]] std::optional<Argument> read_symbol(Json tag, Json name, Json graph, Texts& texts);
 
 }  // namespace tosaic::pt2

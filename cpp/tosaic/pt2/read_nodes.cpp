@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kDeepestGraph = 50;
 constexpr std::size_t kLongestName =
-    1024;  // of a call with several results: each has a name that begins with it
+    1024;  // of a call with several results, whose names begin with the name of the call
 constexpr std::int64_t kPositional = 1, kKeyword = 2;
 constexpr std::string_view kHigherOrder = "higher_order.";
 
@@ -22,7 +22,7 @@ constexpr std::string_view kHigherOrder = "higher_order.";
   throw UnsupportedOp({.where = "pt2", .what = what});
 }
 
-// The name of an operator without the prefix that says who has it.
+// The name of an operator without the prefix of torch or of ExecuTorch.
 std::string_view target_of(std::string_view name) {
   for (const std::string_view prefix : {"torch.ops.", "executorch.exir.dialects.edge._ops."}) {
     if (!name.starts_with(prefix)) continue;
@@ -57,7 +57,7 @@ struct Shared {
     return {position};
   }
 
-  // Decodes each stack trace once: calls of one line have the same.
+  // Decodes each stack trace once: calls from one source line have the same trace.
   std::string_view trace(Json value) {
     if (value.kind() != JsonKind::kString || !value.has_escapes()) return text(value, program.texts);
     const auto known = decoded.find(value.raw());
@@ -123,7 +123,7 @@ class GraphReader {
     }
   }
 
-  // Gives a node the name under which other nodes refer to it.
+  // Sets the name by which other nodes refer to a node.
   void name(std::uint32_t node, Json name) {
     nodes_[node].name = text(name, texts_);
     if (!by_name_.emplace(nodes_[node].name, node).second) throw WrongJson("names that occur once", name);

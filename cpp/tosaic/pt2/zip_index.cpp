@@ -15,7 +15,7 @@ constexpr std::uint32_t kEndMark = 0x06054b50, kLongEndMark = 0x06064b50, kLocat
 constexpr std::uint32_t kEntryMark = 0x02014b50, kHeaderMark = 0x04034b50;
 constexpr std::size_t kEndSize = 22, kLongEndSize = 56, kLocatorSize = 20, kEntrySize = 46, kHeaderSize = 30;
 constexpr std::size_t kLongestComment = 0xffff;
-constexpr std::uint32_t kLong = 0xffffffff;  // the number is in a further field
+constexpr std::uint32_t kLong = 0xffffffff;  // the number is in the ZIP64 field
 constexpr std::uint16_t kLongField = 1;
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected = "",
@@ -57,7 +57,7 @@ std::optional<std::uint64_t> find_end(std::span<const std::byte> file) {
   return std::nullopt;
 }
 
-// The field of large numbers in the further fields of an entry; empty if there is none.
+// The ZIP64 field among the extra fields of an entry; empty if there is none.
 std::span<const std::byte> long_field(std::span<const std::byte> fields) {
   while (fields.size() >= 4) {
     const std::size_t size = u16(fields, 2);
@@ -154,7 +154,7 @@ std::span<const std::byte> ZipIndex::packed_bytes(const ZipEntry& entry) const {
   if (entry.header > file_.size() || file_.size() - entry.header < kHeaderSize)
     refuse("the entry " + quoted(entry.name) + " begins outside of the file");
   if (u32(file_, entry.header) != kHeaderMark) refuse("the entry " + quoted(entry.name) + " has no header");
-  // torch pads an entry in the further fields of its header.
+  // torch aligns the bytes of an entry by padding the extra fields of its header.
   const std::uint64_t begin =
       entry.header + kHeaderSize + u16(file_, entry.header + 26) + u16(file_, entry.header + 28);
   if (begin > file_.size() || entry.packed > file_.size() - begin)

@@ -47,7 +47,7 @@ enum class Dynamism : std::int8_t { kStatic = 0, kBounded = 1, kUnbounded = 2 };
 struct Tensor {
   std::int8_t scalar_type = 0;  // a code of scalar_type.h
   std::int32_t storage_offset = 0;
-  std::vector<std::int32_t> sizes;  // the greatest extents unless static
+  std::vector<std::int32_t> sizes;  // the extents; the greatest ones if dynamic
   std::vector<std::uint8_t> dim_order;
   bool requires_grad = false;
   std::uint32_t data = 0;  // index of the elements; 0 is "no data"
@@ -92,7 +92,7 @@ struct Operator {
 };
 
 // The arguments are indices of values: operands, then results, as the schema of the operator has them. The
-// returned values follow once more, as one list if there are several.
+// returned values are repeated at the end, as one list if there are several.
 struct KernelCall {
   std::int32_t op = 0;  // index into Method::operators
   std::vector<std::int32_t> args;
@@ -110,7 +110,7 @@ struct Move {
 };
 struct JumpFalse {
   std::int32_t condition = 0;    // index of a bool value
-  std::int32_t destination = 0;  // index of an instruction, or their number
+  std::int32_t destination = 0;  // index of an instruction, or the number of them: the end
   bool operator==(const JumpFalse&) const = default;
 };
 struct Free {
@@ -182,7 +182,7 @@ struct NamedData {
 };
 
 struct Segment {
-  std::uint64_t offset = 0;  // after the first segment's place; write() chooses its own
+  std::uint64_t offset = 0;  // from the beginning of the first segment; write() ignores it
   Storage bytes;
 };
 

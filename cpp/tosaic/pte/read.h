@@ -6,8 +6,8 @@
 //              the segments
 //
 // The file is not trusted. It is verified as a flatbuffer first. Then every index, size and enumerator is
-// checked, and that the data of every tensor and delegate, and every planned place in memory, lie where they
-// may. Memory use is limited to a small multiple of the program's size; segments and payloads are not copied.
+// checked, and that data of tensors and delegates are inside the file and planned places inside the memories.
+// Memory use is limited to a small multiple of the program's size; segments and payloads are not copied.
 #pragma once
 
 #include "tosaic/ir/storage.h"

@@ -272,8 +272,8 @@ void put(std::byte* to, std::size_t at, T value) {
   std::memcpy(to + at, &value, sizeof value);
 }
 
-// The program with the extended header after its first 8 bytes. Only the offset of the root counts from
-// before the header.
+// The program with the extended header after its first 8 bytes. Of all offsets, only that of the root table
+// spans the header.
 Storage with_header(std::span<const std::byte> program, std::size_t header_size, std::size_t segments_at,
                     std::size_t segments_size) {
   Storage made = Storage::allocate(program.size() + header_size);

@@ -2,9 +2,9 @@
 //
 //   program (flatbuffer with the extended header)   padding   segment 0   padding   segment 1   ...
 //
-// Without a byte of segments there is no extended header. Segments are aligned to 128 bytes, as ExecuTorch
-// aligns them, and payloads inside the program to 16. The places that the segments of the File had before are
-// not used. read(write(file)) equals `file` otherwise, and the same File is always written as the same bytes.
+// If no segment has a byte, there is no extended header. Segments are aligned to 128 bytes, as ExecuTorch
+// aligns them, and payloads inside the program to 16. Segment::offset is not read. Except for it,
+// read(write(file)) equals `file`. The same File is always written as the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Image {
 // read() checks them in what was written.
 [[nodiscard]] Image lay_out(const File& file);
 
-// The same in memory of its own.
+// The bytes of the file, in new memory.
 [[nodiscard]] Storage write(const File& file);
 
 // The program of a file whose segments are elsewhere in memory, and where in the file they begin. Between the

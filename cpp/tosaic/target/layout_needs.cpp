@@ -8,8 +8,8 @@ struct Row {
   OpLayout layout;
 };
 
-// The operators whose need their traits do not tell. Among all others, elementwise operators and reductions
-// take any order, and the rest are row-major.
+// The operators whose need does not follow from their traits. Of all others, elementwise operators and
+// reductions take any order, and the rest are row-major.
 constexpr Row kRows[] = {
     // CONV2D and its relatives, the pools and RESIZE are channels last. Pools, and sums over windows, may
     // become reductions.

@@ -58,7 +58,7 @@ struct TargetSpec {
   bool operator==(const TargetSpec&) const = default;
 };
 
-// The spec with these features, and for an extension without any of its profiles the first of them.
+// The spec with these features. An extension without any of its profiles adds the first of them, too.
 [[nodiscard]] TargetSpec with_features(TargetSpec spec, Features features);
 // The names in the text of a target: "INT", "int16", "8K".
 [[nodiscard]] std::vector<std::string_view> profile_texts(const TargetSpec& spec);

@@ -40,7 +40,7 @@ class Checker {
   }
 
  private:
-  // Names the target that has all features that the graph needs, where an extension is missing.
+  // If an extension is missing, adds the name of a target that has all features that the graph needs.
   void name_target() {
     Features all = 0;
     for (const Violation& violation : violations_) all |= violation.missing;

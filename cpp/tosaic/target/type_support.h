@@ -21,7 +21,8 @@ struct Need {
     return (any == 0 || (features & any) != 0) && (features & all) == all;
   }
 };
-// What `features` lack to meet the need: all of `all`, and of `any` the first; 0 if they meet it.
+// The features to add to `features` so that they meet the need: missing ones of `all`, and the first of
+// `any`.
 [[nodiscard]] Features missing(const Need& need, Features features);
 // "PRO-INT or PRO-FP"
 [[nodiscard]] std::string to_string(const Need& need);

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kFieldSeparator = " | ";
 constexpr std::string_view kLeafSeparator = "; ";
 constexpr std::size_t kFields = 4;
-constexpr std::size_t kMaxLeaves = 256;  // longer lists become one name: merging is quadratic
+constexpr std::size_t kMaxLeaves = 256;  // longer lists are read as one name: merging is quadratic
 
 std::string leaf_text(const Origin& leaf) {
   const std::string source = leaf.source();

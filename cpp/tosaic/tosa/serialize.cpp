@@ -11,7 +11,7 @@ static_assert(std::endian::native == std::endian::little, "elements are written 
 namespace tosaic::tosa {
 namespace {
 
-constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // what a thread copies before it looks for more
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // a thread copies one part at a time
 
 }  // namespace
 

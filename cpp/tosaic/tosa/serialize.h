@@ -62,12 +62,12 @@ class FileImage {
   // pieces.
   void add(const ConstantRef& constant);
   [[nodiscard]] std::size_t size() const { return size_; }
-  // They live as long as the image.
+  // The pieces in order. They are valid as long as the image exists.
   [[nodiscard]] std::vector<std::span<const std::byte>> pieces() const;
   // The places of the deferred constants in a file that is to be written to the `size()` bytes at `to`.
   [[nodiscard]] Places places(std::byte* to, const Owner& owner) const;
-  // Writes the file to the `size()` bytes at `to`, without the constants that are there already. The threads
-  // of `team` share the work; null: this thread alone.
+  // Writes the file to the `size()` bytes at `to`, without the deferred constants that are already in their
+  // places. The threads of `team` share the work; null: this thread alone.
   void copy(std::byte* to, Team* team = nullptr) const;
 
  private:

@@ -156,7 +156,8 @@ FloatRange dequantized(const Site& s) {
   const auto number = [&](double q, std::size_t c) {
     return (q - static_cast<double>(attrs.zero_points[c])) * attrs.scales[c];
   };
-  // A bias has far more bits than it needs. Other constants are large, and have few bits.
+  // The elements of a bias are read, since they use few of its many bits. Other constants are large, and use
+  // all of their few bits.
   const ConstantRef& bias = s.graph.value(s.operand(0)).constant;
   if (bias && (bias->dtype == DType::kI32 || bias->dtype == DType::kI64) && bias->storage.bound() &&
       num_elements(bias->shape) > 0) {
@@ -187,7 +188,7 @@ FloatRange padded(const Site& s) {
 }
 
 FloatRange with_zeros(const Site& s) { return united(s.at(0), of_number(0)); }
-// A mean is between the numbers, and may be nearer to 0 than any that is not 0.
+// A mean is in the bounds of the numbers, but may be nearer to 0 than all numbers that are not 0.
 FloatRange averaged(const Site& s) { return range_of(s.at(0).bounds); }
 FloatRange pooled(const Site& s) {
   return Graph::attrs<PoolAttrs>(s.node).divisor_override ? FloatRange{} : range_of(with_zeros(s).bounds);

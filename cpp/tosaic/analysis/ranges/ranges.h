@@ -29,8 +29,8 @@ struct FloatRange {
 class FloatRanges {
  public:
   explicit FloatRanges(const Graph& graph) : FloatRanges(graph, {}) {}
-  // `observed` has the bounds that the samples of each value had, or is empty. Where there are such bounds,
-  // the value has these ranges, and not the ranges of its operator's rule.
+  // `observed` has the bounds that the samples of each value had, or is empty. If a value has such bounds,
+  // they are its range, and not the ranges of its operator's rule.
   FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed);
   [[nodiscard]] const FloatRange& of(ValueId value) const;
 
@@ -50,11 +50,10 @@ class FloatRanges {
 //   softmax(where(hidden, -1e9, x))           -1e9      120 below the least visible number of x
 struct RelevantNumbers {
   Interval<double> bounds = Interval<double>::all();
-  // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is
-  // known.
+  // Changes of a number by less than this change a stored integer by at most one. 0 if nothing is known.
   double step = 0;
-  // The finest change that a reader is known to notice; infinity if none is known. Outputs are not readers
-  // here.
+  // The smallest change that is known to change a reader's result; infinity if none is known. Outputs are not
+  // readers here.
   double finest = std::numeric_limits<double>::infinity();
   // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers
   // are below `bounds.low`, the differences would change.
@@ -66,8 +65,8 @@ struct RelevantNumbers {
 //
 // A graph of floats that will be quantized has no such nodes. `levels` then has, by value, how many integers
 // the value will have, or 0, and the ranges are ranges of samples. Numbers beyond what samples had are not
-// relevant, and neither are changes of results below a part of the step that they will have: sigmoid(x) with
-// 256 integers reads no number beyond +-7.
+// relevant, and neither are changes of a result that are smaller than a part of its later step: sigmoid(x)
+// with 256 integers reads no number beyond +-7.
 class Relevance {
  public:
   Relevance(const Graph& graph, const FloatRanges& ranges, std::span<const double> levels = {});

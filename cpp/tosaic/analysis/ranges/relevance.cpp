@@ -8,7 +8,7 @@
 //   where(x > c, x)  x matters from c
 //   round(x)         x matters from 1 below to 1 above what its result does
 //
-// A softmax and an argmax tell the numbers of a row apart, but not how far one is above all others: see
+// The result of a softmax or an argmax does not show how far one number of a row is above all others: see
 // Extremes.
 //
 // An operator without a rule needs all numbers. Bounds are moved outward by more than floats round.
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kFlat = 120;       // exp(-kFlat) is 0 in f32, and so is kFlat * exp(-kFlat)
-constexpr double kFarBelow = -1e3;  // a constant below hides scores from a softmax
+constexpr double kFarBelow = -1e3;  // a constant below this hides scores from a softmax
 constexpr double kMargin =
     0.25;  // of the largest magnitude: inputs other than the samples have other numbers
 constexpr double kUnnoticed = 0.5;  // steps by which a result may change
@@ -41,8 +41,8 @@ struct Site {
   const FloatRanges& ranges;
   const Node& node;
   Numbers wanted;
-  double slack = 0;         // a change of the result by this much goes unnoticed
-  bool of_samples = false;  // the ranges of samples
+  double slack = 0;         // the result may change by this much
+  bool of_samples = false;  // the ranges are those of samples
 
   // A function that approaches a limit as exp(-x) does, differs from it by no more than the slack beyond this
   // x.
@@ -104,13 +104,13 @@ Numbers reaching(const Numbers& wanted, const Numbers& passing) {
   return {within(wanted.low), within(wanted.high)};
 }
 
-// How far a value may be beyond these bounds for inputs that are not among the samples.
+// How far a value may be beyond `bounds` for inputs that are not among the samples.
 double beyond_samples(const Site& s, const Numbers& bounds) {
   return s.of_samples ? kMargin * magnitude(bounds).high : 0;
 }
 
-// A maximum does not depend on what one operand has below all numbers of the other one, nor a minimum on what
-// it has above them.
+// A maximum does not depend on numbers of one operand that are below all numbers of the other operand, nor a
+// minimum on numbers above them.
 Numbers maximum(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
   return reaching(s.wanted, {other.low - beyond_samples(s, other), kInf});
@@ -137,7 +137,7 @@ Numbers absolute(const Site& s, std::size_t) {
   return {-size, size};
 }
 
-// The operand of x + sign * alpha * y, or y.
+// The relevant numbers of x (i = 0) or y (i = 1) in x + sign * alpha * y.
 Numbers addend(const Site& s, std::size_t i, double sign) {
   if (s.operand(0) == s.operand(1)) return Numbers::all();
   const double alpha = sign * as_double(Graph::attrs<AlphaAttrs>(s.node).alpha);
@@ -156,10 +156,10 @@ Numbers before_product(Numbers wanted, double least, double most) {
   return {std::min(wanted.low / least, wanted.low / most), std::max(wanted.high / least, wanted.high / most)};
 }
 
-// A margin: integers round both operands of a comparison, and what is just beyond must not become equal.
+// A margin: quantization rounds both operands of a comparison, and must not make unequal numbers equal.
 double beside(const Numbers& compared) { return 0x1p-8 * magnitude(compared).high + 1; }
 
-// The comparisons that operand 0 passes if it is large, and if it is small.
+// The comparisons that are true if operand 0 is the larger operand, and if it is the smaller one.
 constexpr OpTable<bool> kPassesGreater = {{Op::kGt, true}, {Op::kGe, true}};
 constexpr OpTable<bool> kPassesLess = {{Op::kLt, true}, {Op::kLe, true}};
 
@@ -201,7 +201,7 @@ Numbers before_truth(const Site& s, std::size_t i) {
   return passing(s, s.operand(i), s.graph.operands(*node)[0], true);
 }
 
-// Where y is 0, so is the product of any finite x.
+// Relevant for products by y other than 0: where y is 0, the product is 0 for any finite x.
 Numbers before_factor(const Site& s, std::size_t i) {
   if (s.operand(0) == s.operand(1)) return Numbers::all();
   const FloatRange& by = s.range(1 - i);
@@ -219,7 +219,7 @@ double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
   const Shape& shape = s.graph.type(s.operand(weight)).shape;
   if (shape.size() < 2) return kInf;
   const bool is_matrix = s.node.op == Op::kAddmm || s.node.op == Op::kBaddbmm;
-  std::int64_t others = shape[0];  // the results that one position of the input has a part in
+  std::int64_t others = shape[0];  // the results to which one position of the input adds
   if (is_matrix) others = num_elements(shape) / std::max<std::int64_t>(1, shape[shape.size() - 2]);
   if (s.node.op == Op::kConv && Graph::attrs<ConvAttrs>(s.node).transposed) others = shape[1];
   const double terms =
@@ -270,14 +270,13 @@ Numbers exponential_less_one(const Site& s, std::size_t) {
   return {low, s.wanted.high > -1 ? std::max(std::log1p(s.wanted.high), low) + 0x1p-8 : low};
 }
 
-// silu and mish: 0 far below, where they are about x * exp(x), and at least x - 1 above 4. Where a hidden
-// number ends matters less than the step of the others, which grows with the range: twice the slack is best
-// for both.
+// silu and mish are about x * exp(x) far below 0, so nearly 0, and at least x - 1 above 4. The bound is where
+// they reach about twice the slack: a wider range would have a larger step, which costs more accuracy.
 Numbers gated(const Site& s, std::size_t) {
   const double tail = s.flat() + std::log(s.flat()) - 0.5;
   return {s.slack > 0 ? -std::min(tail, kFlat) : -kFlat, std::max(s.wanted.high, 4.0) + 1};
 }
-// The same for gelu and hardswish, which are below exp(-x^2 / 2) there, or 0.
+// Bounds for gelu and hardswish. Far below 0, these are smaller than exp(-x^2 / 2), or 0.
 Numbers gated_by_square(const Site& s, std::size_t i) {
   const double low = s.slack > 0 ? -std::max(std::sqrt(2 * s.flat()), 3.0) : -kFlat;
   return {low, gated(s, i).high};
@@ -310,7 +309,7 @@ Numbers leaky_relu(const Site& s, std::size_t) {
 constexpr OpTable<bool> kJoins = {{Op::kWhere, true},        {Op::kCat, true},      {Op::kStack, true},
                                   {Op::kSliceScatter, true}, {Op::kIndexPut, true}, {Op::kScatter, true}};
 
-// How many operators visible() looks through. Each may have two operands, so that the walk doubles with each.
+// How many operators visible() looks through. Each may double the work, as it may have two operands.
 constexpr int kDeepest = 8;
 
 // True for a product of truth values and numbers that are all below -`depth`.
@@ -334,8 +333,8 @@ Numbers visible_elements(const Constant& constant) {
   return out;
 }
 
-// The elements of an addend that do not hide scores, if each row of the softmax has one: no number so far
-// below the others then is the largest of its row. All numbers otherwise.
+// The elements of an addend that do not hide scores, if each row of the softmax has one: then no hidden
+// number is the largest of its row. All numbers otherwise.
 std::optional<Numbers> visible_addend(const Site& s, ValueId id) {
   const Constant* const constant = constant_of(s.graph, id);
   const Shape& whole = s.graph.type(s.operand(0)).shape;
@@ -362,9 +361,9 @@ std::optional<Numbers> visible_addend(const Site& s, ValueId id) {
 
 Numbers visible_of(const Site& s, ValueId id, int depth);
 
-// The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the
-// softmax may change by the slack, so are operands so far below the others that their exponentials change it
-// by less.
+// The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the softmax may
+// change by the slack, operands are left out, too, if they are so far below the others that their
+// exponentials change it by less.
 Numbers visible(const Site& s, ValueId id, int depth = 0) {
   const Numbers found = visible_of(s, id, depth), all = s.ranges.of(id).bounds;
   const Numbers both{std::max(found.low, all.low), std::min(found.high, all.high)};
@@ -377,7 +376,7 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   if (node == nullptr || depth > kDeepest || node->result_count != 1) return s.ranges.of(id).bounds;
   const auto operand = [&](std::size_t i) { return graph.operands(*node)[i]; };
   const auto at = [&](std::size_t i) { return visible(s, operand(i), depth + 1); };
-  // A constant that is chosen from hides with some of its elements.
+  // In a constant from which elements are chosen, only some elements may hide scores.
   const auto chosen_at = [&](std::size_t i) {
     const Constant* const constant = constant_of(graph, operand(i));
     if (constant == nullptr || !constant->storage.bound()) return at(i);
@@ -426,13 +425,13 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
 
 // ---- numbers that win or lose ----
 
-// The numbers of a value: some that follow from data, and constants far from them. If all that are above the
-// others are one number, how far it is above them makes no difference to a reader that finds the largest.
+// The numbers of a value: `others` follow from data, `above` and `below` are constants far from them. If
+// `above` is a single number, a reader that finds the largest does not depend on how far above it is.
 struct Extremes {
   Numbers others = kNoNumber, above = kNoNumber, below = kNoNumber;
 
   void add(double x) {
-    if (std::isinf(x)) return;  // stays: see bound-numbers
+    if (std::isinf(x)) return;  // bound-numbers does not change infinities
     Numbers& of = x >= -kFarBelow ? above : x <= kFarBelow ? below : others;
     of = std::isnan(x) ? Numbers::all() : united(of, Numbers::only(x));
   }
@@ -445,7 +444,7 @@ struct Extremes {
   [[nodiscard]] bool one_below() const { return below.low >= below.high; }
 };
 
-// A node that adds a number to each element, or multiplies each by one: x -> x * factor + offset.
+// A node that adds a number to each element, or multiplies it by a number: x -> x * factor + offset.
 struct Line {
   double factor = 1, offset = 0;
   [[nodiscard]] Numbers of(const Numbers& x) const {
@@ -481,7 +480,7 @@ Extremes extremes_of(const Site& s, ValueId id, int depth = 0) {
   const Numbers range = s.ranges.of(id).bounds;
   const std::span<const ValueId> operands =
       node == nullptr ? std::span<const ValueId>{} : s.graph.operands(*node);
-  // A cast may be of integers; the condition of a choice is none of its numbers.
+  // The operand of a cast may have integers. The condition of a `where` is not one of its numbers.
   const std::size_t first = node != nullptr && node->op == Op::kWhere ? 1 : 0;
   const bool is_of_floats = operands.size() > first && is_float(s.graph.type(operands[first]).dtype);
   if (!is_of_floats || depth > kDeepest || magnitude(range).high < -kFarBelow) {
@@ -525,8 +524,7 @@ Numbers ordered(const Site& s, std::size_t) {
           found.one_above() ? found.others.high + beside : kInf};
 }
 
-// The largest number that a softmax notices: next to one that is above the others by more, their shares are
-// 0.
+// The largest number that a softmax distinguishes: if one number is larger, the results of the others are 0.
 double winning(const Site& s, double flat) {
   const Extremes found = extremes(s);
   if (!found.one_above() || found.others.low > found.others.high) return kInf;
@@ -535,7 +533,7 @@ double winning(const Site& s, double flat) {
 
 Numbers softmax_with(const Site& s, double further) {
   const std::int64_t row = row_of_softmax(s.graph, s.node);
-  if (row == 1) return kNoNumber;  // its share is 1
+  if (row == 1) return kNoNumber;  // the result is 1
   const Numbers seen = visible(s, s.operand(0));
   const double flat = std::min(s.flat() + std::log(std::max(static_cast<double>(row), 1.0)), kFlat);
   const double high = winning(s, flat + further);
@@ -547,7 +545,7 @@ Numbers log_softmax(const Site& s, std::size_t) { return softmax_with(s, -std::m
 
 // ---- steps ----
 
-// By how much a result may change at most if an operand changes by 1. Nothing is known of other operators.
+// The largest change of a result if an operand changes by 1. Operators without a slope have no known bound.
 using Slope = double (*)(const Site&, std::size_t operand);
 
 double one(const Site&, std::size_t) { return 1; }
@@ -576,8 +574,8 @@ double of_leaky_relu(const Site& s, std::size_t) {
 }
 double of_exponent(const Site& s, std::size_t) { return std::max(1.0, s.wanted.high + 1); }
 
-// Of x / sqrt(variance + eps), which changes by 1 / sqrt(eps) at most for each element of x, by as much for
-// their mean, and for the root by sqrt(n) times as much, where n elements are reduced.
+// The slope of (x - mean) / sqrt(variance + eps) over n elements: at most 1 / sqrt(eps) through x, as much
+// through the mean, and sqrt(n) times as much through the root.
 double of_norm(const Site& s, std::size_t i, double eps, double reduced) {
   if (i != 0 || !(eps > 0)) return kInf;
   const std::span<const ValueId> operands = s.graph.operands(s.node);
@@ -739,8 +737,8 @@ const RuleTable<Rule>& rules() {
 
 constexpr RelevantNumbers kUnread{kNoNumber, kInf, kInf, false};
 
-// Operators whose results are any numbers, if their operands are: elements of their operands, or arithmetic.
-// Results that all saturate still do so after their operands were bounded.
+// Operators that can have any number as result: they return elements of their operands, or compute sums and
+// products. If all their results saturate, they still do after their operands were bounded.
 constexpr OpTable<bool> kMakesAny = {{Op::kAdd, true},      {Op::kSub, true},          {Op::kMul, true},
                                      {Op::kNeg, true},      {Op::kCast, true},         {Op::kWhere, true},
                                      {Op::kCat, true},      {Op::kStack, true},        {Op::kScatter, true},
@@ -752,8 +750,8 @@ bool is_read(const Numbers& wanted) { return wanted.low <= wanted.high; }
 Numbers bounds_of(const Site& site, std::size_t operand) {
   const Rule rule = rules()[site.node.op];
   if (rule == nullptr) return Numbers::all();
-  // If all results saturate, the bound is not a result of the operator, and the walk knows nothing of such
-  // numbers, unless the operator can make any number.
+  // If all results saturate, the wanted bound is not a result of the operator. Then a rule knows nothing
+  // about the operands, unless the operator can have any number as result.
   const Op op = site.node.op;
   const bool makes_any = kMakesAny.contains(op) || info(op).has(kElementsOfInput);
   if (site.node.result_count == 1 && !makes_any) {
@@ -821,7 +819,7 @@ RelevantNumbers Relevance::of_value(ValueId value) const {
   RelevantNumbers wanted = wanted_[value.index()];
   if (levels_.empty() || !is_read(wanted.bounds)) return wanted;
   const Numbers& observed = ranges_.of(value).bounds;
-  // If no reader tells the numbers that samples had apart, this is the nearest number that matters.
+  // If all observed numbers have the same effect, `low` and `high` are the nearest number that matters.
   const auto within = [&](double x) { return std::clamp(x, wanted.bounds.low, wanted.bounds.high); };
   const double low = within(observed.low), high = within(observed.high);
   const double extent = std::max(high, 0.0) - std::min(low, 0.0);
@@ -839,7 +837,7 @@ RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   const bool of_samples = !levels_.empty();
   const Site site{graph_,    ranges_, reader, wanted.bounds, of_samples ? kUnnoticed * wanted.step : 0,
                   of_samples};
-  // Only rows of nearly equal elements notice as small a change as the slope of a norm says.
+  // The slope of a norm is reached only by rows of nearly equal elements: it says nothing about other rows.
   const double finest = kNorms.contains(reader.op) ? 0 : step_of(site, operand, wanted.finest);
   return {bounds_of(site, operand), step_of(site, operand, wanted.step), finest > 0 ? finest : kInf,
           wanted.by_row || is_softmax(reader.op)};

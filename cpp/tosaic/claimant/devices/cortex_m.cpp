@@ -1,7 +1,7 @@
 // Limits of Cortex-M: the kernels of CMSIS-NN, and those that ExecuTorch's Cortex-M backend adds (activations
-// by a table of 256 results, division). They take integers with one scale, but for the weights of
-// convolutions and linear layers. Portable kernels of ExecuTorch move integers. A product by a number is that
-// of the integers with 1 or -1; if it only changes the scale, there is no kernel.
+// by a table of 256 results, division). Tensors of integers have one scale, except the weights of
+// convolutions and linear layers. ExecuTorch's portable kernels move integers. A product by a number is
+// computed as the integers times 1 or -1; it needs no kernel if it only changes the scale.
 #include <initializer_list>
 
 #include "tosaic/claimant/devices/records.h"

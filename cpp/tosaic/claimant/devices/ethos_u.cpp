@@ -80,7 +80,7 @@ Limits u55() {
       {{Op::kTosaMatmul}, Quantity::kWidth, 1, k64K},
       {{Op::kTosaMatmul}, Quantity::kChannels, 1, k64K},
       {{Op::kTosaResize}, Quantity::kUpscale, 2, 8},
-      // Vela lists bilinear resizes, but refuses them, and nearest ones in another form than these.
+      // Vela lists bilinear resizes, but refuses them. It also refuses nearest resizes of any other form.
       {{Op::kTosaResize}, Quantity::kBilinear, 0, 0},
       {{Op::kTosaResize}, Quantity::kReplicates, 1, 1},
       {{Op::kTosaResize}, Quantity::kBatch, 1, 1},

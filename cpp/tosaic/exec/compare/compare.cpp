@@ -18,7 +18,7 @@ std::vector<FxId> by_name(const std::set<FxId>& ids, const FxNodes& fx) {
   return out;
 }
 
-// The FX nodes whose values b quantizes as the results of other FX nodes.
+// Maps each FX node whose value b quantizes as the result of another FX node to that other node.
 std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& fx) {
   std::map<FxId, FxId> out;
   if (options.quantized_b == nullptr) return out;

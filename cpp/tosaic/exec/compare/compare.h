@@ -16,10 +16,10 @@
 // The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. The values of a
 // graph that was lowered to stage tosa know their permutation (Value::canonical_order); this permutation is
 // tried first. All permutations that fit the shape are tried if the permutation is not known (as in a graph
-// that was read from a file), or if the value is wrong with it. Then the one in which b's value equals what
-// a's nodes compute from b's values is assumed to be right. If b really computes a wrong dim order, the nodes
-// that read the value and the outputs show it. Values with qparams are dequantized before they are compared,
-// and their errors are in units of the scale.
+// that was read from a file), or if the value is wrong with it. Then the permutation in which b's value
+// equals what a's nodes compute from b's values is assumed to be right. If b really computes a wrong dim
+// order, the nodes that read the value and the outputs show it. Values with qparams are dequantized before
+// they are compared, and their errors are in units of the scale.
 //
 // The comparison has these steps, each in a file of its own:
 //
@@ -50,7 +50,7 @@ struct CompareOptions {
   PrepareOptions a, b;
   double threshold_db = 30;  // a row with a lower SQNR is a divergence
   bool local = true;         // false: local and inherited errors are not reported
-  // False: errors are measured, but not compared with bounds. For a reference of floats and a quantized b.
+  // False: errors are measured, but not compared with bounds. For a float reference and a quantized b.
   bool bounds = true;
   std::set<std::string> left_out;  // FX nodes that quantize or dequantize, and that one program lacks
   // The graph at stage quantized that b was lowered from, if the reference is of floats; or null.
@@ -66,7 +66,7 @@ struct CompareOptions {
     // the list is empty, b has a's axes.
     std::vector<Dims> orders;
     std::string variable;  // if not "": b's side is this variable of b after the run, not an output
-    ArrayView expected;    // a's output as computed elsewhere, e.g. by torch; without data, that of a's run
+    ArrayView expected;    // a's output as computed elsewhere, e.g. by torch; no data: use a's run
   };
   std::vector<OutputPair> outputs;
 };

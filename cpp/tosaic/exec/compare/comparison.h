@@ -23,7 +23,7 @@ struct CompareRow {
   std::string value_a, value_b;  // names of the values in their graphs
   std::string module_path, source;
   Metrics total;
-  // Absent where a's node cannot be run alone, or where its operands are not known.
+  // Absent if a's node cannot be run alone, or if its operands are not known.
   std::optional<Metrics> local;
   std::optional<Metrics> inherited;
   // The local error divided by the error bound of the nodes that make it. A value above 1 means a wrong

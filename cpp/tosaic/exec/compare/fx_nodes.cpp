@@ -10,7 +10,7 @@ namespace {
 
 bool rounds(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
 
-// True if the result has the numbers of the operands: rearranged, rounded or dequantized.
+// True if the operator only rearranges, copies, rounds or dequantizes the numbers of its operands.
 bool carries(Op op) { return moves_elements(op) || op == Op::kClone || rounds(op); }
 
 }  // namespace
@@ -22,7 +22,7 @@ FxId FxNodes::add(const std::string& name) {
 }
 
 void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
-  // The order follows the computations: an operand may be rounded long before the FX node that reads it.
+  // A node that rounds counts only if its FX node does not compute: it may come long before its reader.
   std::set<std::string_view> computing;
   for (const Node& node : a.nodes())
     for (const OriginRef& leaf : leaves(node.origin))
@@ -113,11 +113,11 @@ void NodesOfFx::drop_carried(const Graph& graph, const FxNodes& fx) {
     std::vector<const Node*>& nodes = nodes_[i];
     std::vector<const Node*> own = computing(graph, nodes, carries);
     const std::string& name = fx.name(FxId(static_cast<std::uint32_t>(i)));
-    if (own.empty())  // the FX node itself moves numbers
+    if (own.empty())  // the FX node only moves numbers
       own = computing(graph, nodes, rounds);
     else if (own.back() < nodes.back() && nodes.back()->result_count != 0 &&
              graph.value(graph.result(*nodes.back())).name == name)
-      own = computing(graph, nodes, carries, name);  // it moves numbers by an index that it computes before
+      own = computing(graph, nodes, carries, name);  // it computes an index and moves numbers by it
     if (!own.empty()) nodes = std::move(own);
   }
 }

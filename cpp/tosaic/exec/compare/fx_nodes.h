@@ -4,8 +4,8 @@
 //   graph       %c = tosa.conv2d   origins conv2d, batch_norm   ->  batch_norm
 //               %r = tosa.clamp    origin relu                  ->  relu
 //
-// A node belongs to the latest FX node among its origins. Origins name an FX node by torch's own name of it.
-// The name is looked up once here; everything else refers to FX nodes by id.
+// A node belongs to the latest FX node among its origins. An origin has torch's name of the FX node. The name
+// is looked up once here; everything else refers to FX nodes by id.
 #pragma once
 
 #include <compare>
@@ -37,13 +37,13 @@ class FxNodes {
   FxId add(const std::string& name);
   [[nodiscard]] const std::string& name(FxId id) const { return names_[id.index()]; }
   [[nodiscard]] std::size_t size() const { return names_.size(); }
-  // The FX nodes of both programs. Where one program has merged nodes, a node belongs to one that both have.
+  // Adds the FX nodes of a, and records which of them b has, too: latest() prefers FX nodes that both have.
   void add_origins_of(const Graph& a, const Graph& b);
   // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no
   // origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
-  // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. Other nodes of
-  // the graph that compute for it belong to the FX node whose value they quantize.
+  // Excludes an FX node that quantizes or dequantizes and that only one of the programs has. Its graph nodes
+  // belong to the FX node that owns the producer of their operand.
   void leave_out(const std::string& name) { left_out_.insert(name); }
   [[nodiscard]] bool is_left_out(const std::string& name) const { return left_out_.contains(name); }
   // How reports show a result: "conv2d", "split.1".
@@ -56,12 +56,12 @@ class FxNodes {
   std::vector<bool> common_;  // by id: both programs have it; missing: not known
 };
 
-// The nodes of a graph that belong to each FX node, in order. Nodes of FX nodes in `moved` belong to the FX
-// nodes that `moved` has for them.
+// The nodes of a graph that belong to each FX node, in order. If the FX node of a node is a key of `moved`,
+// the node belongs to the FX node to which `moved` maps it.
 //
 // A node that only carries values of other FX nodes into the FX node does not count: the reshape of an
-// operand, or the rounding of an input. It counts if the FX node has no other nodes: a flip is a node that
-// moves numbers.
+// operand, or the rounding of an input. It counts if the FX node has no other nodes: a flip, for example,
+// only moves numbers.
 class NodesOfFx {
  public:
   NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved = {});
@@ -72,13 +72,13 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph, const FxNodes& fx);
-  // The nodes without nodes that only carry values of other FX nodes: `is_carrier` is true for these. A node
-  // whose result has this name is not dropped.
+  // `nodes` without carriers of values of other FX nodes: nodes whose operator satisfies `is_carrier` and
+  // that read no result of the remaining nodes. A node whose result is called `name` remains.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
                                             bool (*is_carrier)(Op), std::string_view name = {});
 
   std::unordered_map<const Node*, FxId> owners_;
-  std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding
+  std::set<const Node*> unrounded_;  // of left-out FX nodes, with a float result: not yet rounded
   std::vector<std::vector<const Node*>> nodes_;
 };
 

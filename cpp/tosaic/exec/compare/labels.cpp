@@ -56,8 +56,8 @@ QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParams
   return common;
 }
 
-// By value: the qparams that the results of all nodes have which only move its elements. Null for a value
-// that no such node reads, and if they differ.
+// By value: the qparams that the results have of all nodes that only move its elements. Null if there is no
+// such node, or if the qparams differ.
 std::vector<QParamsRef> moved_later(const Graph& graph, const std::vector<QParamsRef>& known) {
   std::vector<QParamsRef> out(known.size());
   std::vector<bool> differ(known.size(), false);

@@ -13,9 +13,9 @@
 namespace tosaic::exec {
 
 // The qparams by value id: from the graph, otherwise from the canonical value of the same name, if
-// `canonical` is not null, otherwise from the operands whose elements were moved. They are not known if the
-// same elements have other qparams where they are moved again: twice a value has its integers, and no node of
-// its own.
+// `canonical` is not null, otherwise from the operands whose elements were moved. They are not known if a
+// later node moves the same elements to a value with other qparams. For example, 2 * x may have the integers
+// of x and twice the scale, without a node that computes it.
 [[nodiscard]] std::vector<QParamsRef> labels(const Graph& graph, const Graph* canonical);
 
 }  // namespace tosaic::exec

@@ -93,7 +93,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
 }
 
 // True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), a number
-// between its nodes, or these numbers moved.
+// between its nodes, or a value with such numbers in another order.
 bool Matcher::is_no_result(ValueId value) const {
   const Graph& graph = b_.graph();
   const auto is_named = [this](std::string name) {

@@ -67,8 +67,8 @@ class Matcher {
   // they are not known, the alignment in which the value is nearest to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
   // True if the candidate is an integer without qparams, and b has merged a part of the FX node into a node
-  // of another one, such as its rounding into a table. If the candidate is not right, then it is not a
-  // result: it is a number that b has not rounded yet.
+  // of another FX node, such as its rounding into a table. Then a wrong candidate is not a wrong result, but
+  // a number that b has not rounded yet.
   [[nodiscard]] bool may_be_rounded_later(const Match& match, const Reference& reference) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;

@@ -17,7 +17,7 @@ Array owned_dense(const ArrayView& view) {
   return out;
 }
 
-// An input that the program stores in a state as it is: a trace has the results of nodes only.
+// An input that the program stores unchanged in a state: a trace has only results of nodes, so not this one.
 Held passed_input(const ComparedSide& side, ValueId value) {
   const Graph& graph = side.values.graph();
   Held out;

@@ -5,8 +5,8 @@
 //               %r: i8 q(zp -128) = relu(%c)     lower-to-integer drops this node
 //
 // fold-qdq moves a quantize node in front of operators that commute with it. If such an operator bounds or
-// selects numbers, the integers in front of it need not represent the others. So they are not a counterpart
-// of the float value that has their name, but of the float value after the operator.
+// selects numbers, the integers in front of it need not represent the numbers that it drops. So they are not
+// a counterpart of the float value that has their name, but of the float value after the operator.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@
 
 namespace tosaic::exec {
 
-// By the name of such a value: the name of the value as whose quantization it has. Values with other readers
-// are not in the result.
+// Maps the name of each such value to the name of the later value whose quantization it has. Values with
+// other readers are not in the map.
 [[nodiscard]] std::map<std::string, std::string> quantized_behind(const Graph& quantized);
 
 }  // namespace tosaic::exec

@@ -5,7 +5,7 @@
 namespace tosaic::exec {
 namespace {
 
-// The integers of which a dequantize node makes floats, if a quantize node made them; else the value itself.
+// The quantized integers, if `value` is quantize and then dequantize of a float; otherwise the value itself.
 ValueId rounded(const Graph& graph, ValueId value) {
   const Node* const node = graph.producer(value);
   if (node == nullptr || node->op != Op::kDequantize) return value;
@@ -14,8 +14,7 @@ ValueId rounded(const Graph& graph, ValueId value) {
   return maker != nullptr && maker->op == Op::kQuantize ? integers : value;
 }
 
-// By value: true if a node of another FX node, or an output, reads it, or the floats that its integers stand
-// for.
+// By value: true if an output or a node of another FX node reads the value, or reads its dequantized floats.
 std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   std::vector<bool> read(graph.values().size(), false);
   for (const Output& output : graph.outputs()) read[rounded(graph, output.value).index()] = true;

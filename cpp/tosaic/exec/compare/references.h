@@ -31,7 +31,7 @@ struct Reference {
                                                   const std::set<FxId>& left_out);
 // References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.
 [[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
-// Finds the references whose FX nodes have several results.
+// Sets `several` of the references whose FX nodes have several results.
 void mark_several(std::vector<Reference>& references);
 // Adds the qparams of the quantize nodes of a's graph to the integers that they have computed.
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes);

@@ -24,7 +24,7 @@ QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignmen
   return out;
 }
 
-// The qparams of the products of these numbers and a factor.
+// The qparams with which the same integers represent the numbers times the factor.
 QParamsRef times(const QParamsRef& qparams, double factor) {
   if (!qparams || factor == 1) return qparams;
   auto out = std::make_shared<QParams>(*qparams);
@@ -89,7 +89,7 @@ class Replay {
   }
 
   // True if the result of a's last node for an FX node is the value in the reference (a, b: replay.h). An FX
-  // call with several results may become several nodes; then the last one may compute another of them. True
+  // call with several results may become several nodes; then the last one may compute another result. True
   // also if a's run has no array of the value.
   bool is_result(ValueId value, const Reference& reference) const {
     const ArrayView& own = a_[value];
@@ -124,8 +124,8 @@ class Replay {
     return nullptr;
   }
 
-  // If b's value moves elements, its label has other numbers than a's value, and b's integers are right with
-  // the qparams of a: takes these for its qparams.
+  // Sets the qparams of b's value to those of a's value, if the value's node only moves elements, its label
+  // represents other numbers, and b's integers are right with a's qparams.
   void take_units_of_a(ValueId value, ReplayedResult& found) const {
     const Node* const node = b_.graph().producer(found.match.value);
     const QParamsRef own = units_of_a(value), &stored = b_.qparams(found.match.value);

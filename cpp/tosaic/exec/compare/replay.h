@@ -23,9 +23,9 @@ namespace tosaic::exec {
 
 // How the qparams of a value of b, the program that is compared, differ from the qparams of the reference a.
 enum class Quantization : std::uint8_t {
-  kSame,   // they do not, or one side has none
-  kNear,   // as after two calibrations
-  kOther,  // by more
+  kSame,   // they are equal, or one side has none
+  kNear,   // they differ as after two calibrations
+  kOther,  // they differ by more
 };
 
 // What a result of a was compared with.
@@ -52,8 +52,8 @@ enum class Errors : std::uint8_t {
   kJudged,    // these are also compared with their bounds
 };
 
-// Runs a's nodes in order. `local` has a's inputs. `references` are what total errors are measured against;
-// only the results of a that are among them are compared.
+// Runs a's nodes in order. `local` has a's inputs. Total errors are measured against `references`; only
+// results of a that are among them are compared.
 [[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                                         const Matcher& matcher,
                                                         const std::vector<Reference>& references,

@@ -17,7 +17,7 @@ struct TracedRun {
 };
 
 // The values of one run by value id, dense and in the graph's axes. Values that are not known have no data.
-// Unsigned integers have an unsigned dtype, although RESCALE stores them as the same bits in the signed one.
+// Unsigned integers have an unsigned dtype, although RESCALE stores the same bits in the signed dtype.
 //
 // The values have the qparams of the graph. If `canonical` is not null, it is the graph at stage integer that
 // the graph was legalized from. A value without qparams then has the qparams of the canonical value of its

@@ -23,8 +23,8 @@ namespace tosaic::kernels {
 template <class T>
 [[nodiscard]] constexpr std::int64_t band_depth(std::int64_t depth) {
   // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
-  // rounding error of partial sums of 512 terms, at the same speed. Sums of integers need no blocks, and are
-  // rescaled while they are in registers if there is only one.
+  // rounding error of partial sums of 512 terms, at the same speed. Sums of integers are exact, so one band
+  // may have a large depth: the sums of a single band are rescaled while they are in registers.
   constexpr std::int64_t most = std::is_same_v<T, WidePairs> ? kMostWideDepth
                                 : kRescales<T>               ? 16384 / kFactorBytes<T>
                                                              : 512 / kFactorBytes<T>;
@@ -51,8 +51,8 @@ struct Bands {
   [[nodiscard]] std::int64_t elements() const { return padded_cols * whole_steps<T>(depth); }
   // The depth of the band that begins at `from`.
   [[nodiscard]] std::int64_t depth_at(std::int64_t from) const { return std::min(band, depth - from); }
-  // Where column `col`, a multiple of the panel's width, of the band that begins at `from` is in packed
-  // memory.
+  // The offset, in packed memory, of column `col` of the band that begins at `from`. `col` is a multiple of
+  // the panel's width.
   [[nodiscard]] std::int64_t offset(std::int64_t from, std::int64_t col) const {
     return from * padded_cols + col * whole_steps<T>(depth_at(from));
   }

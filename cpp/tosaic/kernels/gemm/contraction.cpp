@@ -6,7 +6,7 @@
 //   f64                  double                  double
 //   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16
 //                                                (isa/gemm.h), if is_bytes()
-//   i16 and i4, i8       int64                   blocks in pairs of int16, then int64
+//   i16 and i4, i8       int64                   int32 in a block, by pairs of int16; int64 over all blocks
 //   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
 //                                                are below 2^53
 //   i32, i64             int64                   int64 (the reference)
@@ -220,8 +220,8 @@ constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
 template <class T>
 class Side {
  public:
-  // If `reads` is true, the operand is not converted, because the core reads its bytes as they are, or does
-  // not read them. Bytes are never converted.
+  // If `reads` is true, the core reads the operand in its own dtype or does not read it, so it is not
+  // converted. If T is a byte, nothing is converted.
   Side(const Request& request, std::size_t index, Index zero_point, bool reads, ScratchPlan& plan)
       : index_(index), zero_point_(zero_point) {
     present_ = index < request.operands.size() && request.operands[index].present;
@@ -241,8 +241,8 @@ class Side {
     return wide;
   }
 
-  // The first `count` elements of another operand of the type, which are at `from`. Uses the calling thread
-  // alone.
+  // Like array(), for `count` elements at `from` that have the dtype of the operand. Uses only the calling
+  // thread.
   const T* part(const std::byte* from, Index count, std::byte* scratch) const {
     if (!widened_) return reinterpret_cast<const T*>(from);
     T* wide = piece<T>(scratch, at_);
@@ -330,7 +330,7 @@ const std::byte* constant_third(const Request& request, const Roles& roles, DTyp
   return request.operands[roles.third].constant;
 }
 
-// True if the rows of the table for lines of the form may be used.
+// True if the options allow a row of forms.def that has this form and the kind `lines`.
 template <class T>
 bool may_read_lines(const Options& options) {
   bool may = false;
@@ -386,7 +386,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                    has_epilogue);
 }
 
-// A contraction, of which a form is chosen.
+// A contraction for which a row of forms.def is chosen.
 struct Contraction {
   const Request& request;
   const Roles& roles;
@@ -410,7 +410,7 @@ bool is_f32(const Contraction& c) {
 
 bool has_bytes(const Operand& operand) { return operand.dtype == DType::kI4 || operand.dtype == DType::kI8; }
 
-// Elements and zero points of 8 bits, an integer result of at most 32 bits, no addend.
+// True for elements and zero points of 8 bits, an integer result of at most 32 bits, and no addend.
 bool is_bytes(const Contraction& c) {
   const DType result = c.request.results[0].dtype;
   for (const Index zero_point : c.reduced.zero_points)
@@ -423,7 +423,7 @@ bool is_bytes(const Contraction& c) {
   return is_bytes(c) && c.reduced.zero_points[1] == 0;
 }
 
-// Elements of 16 and 8 bits without zero points, no addend.
+// True for elements of 16 and 8 bits without zero points, and no addend.
 bool is_words_by_bytes(const Contraction& c) {
   return c.left().dtype == DType::kI16 && has_bytes(c.right()) &&
          c.reduced.zero_points == std::array<Index, 2>{} && is_integer(c.request.results[0].dtype) &&
@@ -446,7 +446,7 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
 }
 
-// The product of a constant matrix that a contraction, which is not depthwise, consists of.
+// Extents of the products, by one matrix each, to which a contraction is reduced if it is not depthwise.
 struct Extents {
   Index rows = 0, depth = 0, cols = 0;
 };
@@ -462,13 +462,13 @@ Extents extents_of(const Contraction& c) {
   return std::visit([](const auto& shape) { return extents_of(shape); }, c.reduced.shape);
 }
 
-// Every constant weight is read once, for few rows. Then reading it takes longer than multiplying.
+// True for a product of so few rows that reading the constant weights takes longer than multiplying.
 [[maybe_unused]] bool reads_bytes_once(const Contraction& c) {
   constexpr Index kFewRows = 2;
   return is_bytes(c) && c.right().constant != nullptr && extents_of(c).rows <= kFewRows;
 }
 
-// Where the weights are. Each sum reads one column of them.
+// Offsets of the weights. Each sum reads one column of weights.
 struct Places {
   std::vector<Index>
       columns;  // of the first weight of each column: of all groups, or of all matrices of a product
@@ -499,8 +499,8 @@ Places places_of(const Reduced& reduced) {
   return std::visit([](const auto& shape) { return places_of(shape); }, reduced.shape);
 }
 
-// The share of the pairs of constant weights from which capping takes something off (excess.h). It is
-// computed once for all kernels that share packed weights.
+// The fraction of the pairs of constant weights that capping changes (excess.h). It is computed once for all
+// kernels that share packed weights.
 [[maybe_unused]] double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& right = request.operands[roles.right];
   const auto find = [&] {
@@ -515,9 +515,9 @@ Places places_of(const Reduced& reduced) {
 }
 
 #if defined(TOSAIC_HAVE_AVX512)
-// CappedQuads save more time than the excess of the weights takes. The constants were measured. They are
-// times of one element of the result; the unit is the time of one instruction of the loop over depth. AMD's
-// processors save less: they add integers in the units that multiply them.
+// True if CappedQuads save more time than multiplying the excess of the weights takes. The constants are
+// measured times per element of the result. Their unit is the time of one instruction of the loop over depth.
+// CappedQuads save less on AMD's processors, whose units that multiply integers also add them.
 bool has_small_excess(const Contraction& c) {
   constexpr Index kManyRows = 4;
   constexpr double kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
@@ -554,12 +554,12 @@ Kernel in_form(const Contraction& c, Make&& make) {
   throw InternalError({.where = "kernels", .what = "no form computes a contraction"});
 }
 
-// The type of the sums as a requantizer takes them.
+// The type of the sums in the interface of a requantizer.
 template <class T>
 using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
 
-// True if RESCALE has a result for every sum: weights and biases are constant, and the sums that they allow
-// are within the bounds of the tables. Not for sums that the tiles of a product do not rescale.
+// True if RESCALE has a result for every possible sum: weights and biases are constant, and keep all sums in
+// the range of the tables. Depthwise and transposed convolutions: false.
 bool all_sums_have_results(const Request& request, const Roles& roles, const Reduced& reduced,
                            const RescaleTables<std::int32_t>& tables) {
   const auto* conv = std::get_if<Convolution>(&reduced.shape);

@@ -67,7 +67,7 @@ struct Product {
   Index a_size = 0, b_size = 0;  // elements
 };
 
-// The matrices of the right operand. Empty ones are equal.
+// The number of matrices of the right operand. Empty matrices count as one.
 [[nodiscard]] inline Index num_matrices(const Product& p) {
   return std::max<Index>(1, p.b_size / std::max<Index>(1, p.depth * p.cols));
 }
@@ -80,15 +80,15 @@ struct CoreOperands {
   const Sum<T>* third = nullptr;
 };
 
-// A contraction of form T (isa/gemm.h). The elements of the result are of type Sum<T>, or what the epilogue
-// writes.
+// A contraction of form T (isa/gemm.h). The elements of the result have type Sum<T>, or the type that the
+// epilogue writes.
 template <class T>
 struct Core {
   std::function<void(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace)> run;
   std::size_t scratch_bytes = 0;
   bool owns_right = false;  // the right operand was packed: run() does not read it
   std::string name;
-  // As RowProduct. Empty, unless FastInputs::by_rows.
+  // The functions of a RowProduct. Empty unless FastInputs::by_rows is set.
   std::function<void(const Factor<T>* right, std::byte* scratch)> pack = {};
   std::function<void(const Source<T>* left, Index rows, std::byte* result, std::byte* scratch)>
       multiply_rows = {};
@@ -101,12 +101,12 @@ template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // If the result is i8 or i32 and every sum has one: the parameters of `run` as tables, with an entry for
-  // each channel. Then the loops of the contraction rescale the sums, and do not call `run`, which owns the
-  // memory of the tables. For i32, only the loops of products do so, not the loops of depthwise and
-  // transposed convolutions.
+  // Set if the result is i8 or i32 and RESCALE has a result for every sum: the parameters of `run` as tables,
+  // with an entry for each channel. Then the loops of the contraction rescale the sums, and do not call
+  // `run`, which owns the memory of the tables. The loops of depthwise and transposed convolutions do not
+  // rescale to i32.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
-  // Likewise, if T is WidePairs and the result is i16. Only sums of one band are rescaled in the loops.
+  // The same for WidePairs and an i16 result. The loops rescale only if B has a single band.
   std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
   explicit operator bool() const { return run != nullptr; }
   [[nodiscard]] bool rescales_to_bytes() const { return tables.has_value() && bytes == 1; }
@@ -116,7 +116,7 @@ struct Epilogue {
 template <class T>
 struct FastInputs {
   Loops<T> loops = {};
-  bool reads_lines = true;  // if that takes less time
+  bool reads_lines = true;  // may read patches in place (lines.h)
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
   const Sum<T>* third = nullptr;     // the constant bias, null if it is not constant, or of another type
@@ -129,10 +129,10 @@ struct FastInputs {
   Sum<T> low = 0, high = 0;
   Epilogue<T> epilogue = {};  // must be empty if Product::has_input
   bool by_rows =
-      false;  // asks for Core::multiply_rows; for one batch without an addend, and not a constant right
+      false;  // sets Core::multiply_rows; only for one batch, no addend and a right operand that varies
 };
 
-// The core of an algorithm: a class that has run(), scratch_bytes() and owns_right().
+// Makes a Core of an algorithm: an object that has run(), scratch_bytes() and owns_right().
 template <class T, class Algorithm>
 [[nodiscard]] Core<T> as_core(const char* name, const std::shared_ptr<const Algorithm>& algorithm) {
   Core<T> core;
@@ -144,7 +144,7 @@ template <class T, class Algorithm>
   };
   return core;
 }
-// The algorithm is made of the arguments.
+// Constructs the algorithm from the arguments.
 template <class T, class Algorithm, class... Args>
 [[nodiscard]] Core<T> as_core(const char* name, const Args&... args) {
   return as_core<T>(name, std::make_shared<const Algorithm>(args...));
@@ -171,13 +171,13 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> fast_product(const Product& product, const FastInputs<T>& inputs);
 
-// True if each result reads the one pixel of the input that has its position.
+// True if each output pixel reads only the input pixel at the same position.
 [[nodiscard]] bool is_pointwise(const Convolution& conv);
 
 // True if the convolution has one input channel per group, is not transposed and has no negative padding. A
 // convolution with a single group must also have a single output channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// True if Loops::steps compute such a convolution.
+// True if Loops::steps can compute this depthwise convolution.
 [[nodiscard]] bool steps_fit(const Convolution& conv);
 // A core for depthwise convolutions with channels last.
 template <class T>

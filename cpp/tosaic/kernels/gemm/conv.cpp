@@ -3,10 +3,10 @@
 //   channels last         result[pixels x channels] = patches[pixels x (taps, channels)] * weights
 //   channels first        as channels last, with transpositions before and after
 //
-// The patches of a block are gathered just before they are multiplied, or floats are read in place, and
-// padding is not multiplied (lines.h). A 1x1 convolution without stride needs no patches: its rows are the
-// pixels of the input. A transposed convolution is one product for each phase, which are the results with the
-// same position modulo the stride: a phase reads a fixed subset of the taps, without stride.
+// The patches of a block are gathered just before they are multiplied. Patches of floats may be read in place
+// instead; their padding is not multiplied (lines.h). A 1x1 convolution without stride needs no patches: its
+// rows are the pixels of the input. A transposed convolution is one product for each phase. A phase has the
+// results whose positions are equal modulo the stride; it reads a fixed subset of the taps, without stride.
 
 #include "tosaic/kernels/gemm/contraction.h"
 #include "tosaic/kernels/gemm/excess.h"
@@ -158,15 +158,15 @@ class ChannelsLast {
   }
 
  private:
-  // True if the sums are rescaled in registers. The rows of a transposed convolution are not adjacent pixels.
+  // True if sums are rescaled in registers: not in transposed convolutions, whose rows are apart.
   [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] bool rescales_to_bytes() const { return rescales() && inputs_.epilogue.rescales_to_bytes(); }
   // True if finished rows go through put_rows(), because the convolution is transposed, or because an
   // epilogue converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
 
-  // How the weights of a group are packed if there is one phase. So it is with CappedQuads, which do not
-  // compute transposed convolutions.
+  // How the weights of a group are packed if there is one phase. CappedQuads always have one phase, because
+  // they do not compute transposed convolutions.
   [[nodiscard]] Bands<T> only_bands() const {
     return phases_.size() == 1 ? bands_of(phases_[0]) : Bands<T>{};
   }
@@ -415,7 +415,7 @@ class ChannelsLast {
   ScratchPlan plan_;
   std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0, added_at_ = 0;
   PerWorker workers_;
-  std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
 // A convolution with channels first. `inner` computes it with channels last; transpositions before and after

@@ -176,10 +176,10 @@ class DepthwiseLines {
   std::optional<WordScaling> words_;
   std::size_t repeated_at_ = 0, added_at_ = 0;
   PerWorker workers_;
-  std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t sums_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
-// The core for bytes with channels last, where the instruction set multiplies several taps at once. Lines of
+// The core for bytes with channels last, for instruction sets that multiply several taps at once. Lines of
 // the image are copied as factors, with their padding: each byte is converted once, and taps outside of the
 // image need no test.
 template <class T>
@@ -232,7 +232,7 @@ class DepthwiseStepLines {
   void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
     const DepthwiseSteps<T> prototype = this->line(operands, workspace.scratch);
     const Index line_elements = conv_.out[2] * conv_.out_channels;
-    // Each part copies the lines that its first one reads, so there is one for each thread.
+    // A part first copies all input lines that its first output line reads, so each thread has only one part.
     const Loop lines{.count = conv_.batch * conv_.out[1],
                      .unit_cost = static_cast<double>(line_elements * steps()) * 2 * cost::kMultiplyAdd,
                      .parts_per_thread = 1};
@@ -249,7 +249,7 @@ class DepthwiseStepLines {
                  std::byte* scratch) const {
     line.taps = piece<const Factor<T>*>(scratch, taps_at_);
     kernels_.pad(inputs_.left_zero_point, line_size_ - block_, pad_line(scratch));
-    Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
+    Index copied = 0;  // image lines before this one are in their slots or no longer needed
     for (Index i = begin; i < end; ++i) {
       const Index h = i % conv_.out[1];
       if (h == 0) copied = 0;
@@ -293,19 +293,19 @@ class DepthwiseStepLines {
   void arrange_tables() {
     const RescaleTables<std::int32_t>& t = *inputs_.epilogue.tables;
     multiplier_.assign(static_cast<std::size_t>(blocks_ * block_), 0);
-    shift_.assign(multiplier_.size(), 33);  // of places without a channel: any shift of a single rounding
+    shift_.assign(multiplier_.size(), 33);  // places without a channel: any valid shift
     for_each_place([&](Index place, Index channel) {
       multiplier_[place] = t.multiplier[t.uniform ? 0 : channel];
       shift_[place] = t.shift[t.uniform ? 0 : channel];
     });
   }
 
-  // Where the first step of a place is.
+  // The offset of the weights of the first step of a place.
   [[nodiscard]] Index place_in_weights(Index place) const {
     return place / block_ * steps() * kStep * block_ + place % block_ * kStep;
   }
 
-  // With quads, minus (kQuadOffset + zero point) times the sum of the weights; else 0.
+  // The term of a place is -(kQuadOffset + zero point) * (sum of its weights) with quads, otherwise 0.
   void find_terms(const Factor<T>* weights, Word* terms) const {
     std::fill_n(terms, blocks_ * block_, Word{0});
     if constexpr (kHasQuads<T>) {
@@ -381,7 +381,7 @@ class DepthwiseStepLines {
     return next;
   }
 
-  // Points to the element of each tap that output 0 of line h reads.
+  // For each tap, stores a pointer to the element that output 0 of line h reads.
   void find_taps(Index h, std::byte* scratch) const {
     const auto** taps = piece<const Factor<T>*>(scratch, taps_at_);
     for (Index tap = 0; tap < conv_.num_taps(); ++tap) {
@@ -412,13 +412,13 @@ class DepthwiseStepLines {
   bool merges_pixels_ = false;
   Index blocks_ = 0, slots_ = 0, line_size_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> weights_;
-  std::vector<std::int32_t> multiplier_, shift_;  // arranged
-  std::vector<Index> channels_;                   // of the places; -1: none
-  std::vector<Word> terms_;  // of weights that are known; plus the biases if these are known, too
+  std::vector<std::int32_t> multiplier_, shift_;  // by place
+  std::vector<Index> channels_;                   // by place: its channel, or -1
+  std::vector<Word> terms_;  // if weights are constant; plus the biases if these are constant, too
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
   PerWorker workers_;
-  std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // in a worker's scratch
 };
 
 }  // namespace

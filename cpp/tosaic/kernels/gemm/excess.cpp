@@ -8,15 +8,15 @@
 namespace tosaic::kernels {
 namespace {
 
-// How much more than kMostOfPair the positive elements of a pair are together; less if the number is
-// negative. Likewise the magnitudes of the negative elements.
+// above(): the sum of the positive elements of a pair, minus kMostOfPair. below(): the sum of the magnitudes
+// of the negative elements, minus kMostOfPair.
 constexpr std::int32_t above(std::int32_t a, std::int32_t b) {
   return std::max(a, 0) + std::max(b, 0) - kMostOfPair;
 }
 constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, -b); }
 
-// Takes the excess off the greater element of a pair. That is possible: two elements are at most 2 *
-// kMostOfPair together.
+// Subtracts the excess of a pair from the element of greater magnitude. This element is at least the excess,
+// since the magnitude of the other element is at most kMostOfPair.
 void cap(std::int8_t* pair) {
   const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);
@@ -24,7 +24,7 @@ void cap(std::int8_t* pair) {
   greater = static_cast<std::int8_t>(greater - excess);
 }
 
-using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // of the columns of a panel
+using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // by column of a panel
 
 // Caps the `quads` quads of each column of a panel of `width` columns.
 void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, ColumnTerms& terms) {
@@ -44,14 +44,14 @@ void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, Colum
       }
 }
 
-// The excess of all panels, as Excess points to it.
+// The excess of all panels: the arrays to which an Excess points.
 struct Lists {
   std::vector<std::uint32_t> rounds{0}, begin{0};
   std::vector<std::int16_t> starts;
   std::vector<ExcessTerm> terms;
 
-  // Adds the terms of a panel: each round takes as many of each column as it may. It takes them from the
-  // columns in turn, so that a sum is not read just after it was written.
+  // Adds the terms of a panel: each round takes as many terms of each column as kMostOfRound allows. It takes
+  // terms from the columns in turn, so that a sum is not read just after it was written.
   void add(const ColumnTerms& columns) {
     std::vector<std::size_t> next(columns.size());
     while (add_round(columns, next)) {
@@ -64,9 +64,9 @@ struct Lists {
   // ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;
-    // The number to which the products of a round are added. Elements of A are 0 to 255, so the products are
-    // -255 * negative to 255 * positive together. This number moves the middle of that range to 0: then all
-    // sums fit i16.
+    // The number to which the products of a round are added. Elements of A are 0 to 255, so the products sum
+    // to -255 * negative to 255 * positive. This number moves the middle of that range to 0: then all sums
+    // fit i16.
     [[nodiscard]] std::int16_t start() const {
       return static_cast<std::int16_t>((negative - positive) * 255 / 2);
     }
@@ -103,7 +103,7 @@ struct Lists {
 std::size_t excess_at(const Bands<CappedQuads>& bands, std::int64_t matrices) {
   return static_cast<std::size_t>(ceil_div(matrices * bands.elements(), 64) * 64);
 }
-// The entries of a matrix in Excess::rounds.
+// The number of entries that a matrix has in Excess::rounds.
 std::int64_t entries_of(const Bands<CappedQuads>& bands) {
   return ceil_div(bands.depth, bands.band) * bands.padded_cols / bands.panel;
 }
@@ -112,7 +112,7 @@ template <class T>
 std::size_t bytes_of(const std::vector<T>& array) {
   return array.size() * sizeof(T);
 }
-// Appends an array to memory of bytes.
+// Copies an array to `to`. Returns the end of the copy.
 template <class T>
 std::int8_t* append(std::int8_t* to, const std::vector<T>& array) {
   if (!array.empty()) std::memcpy(to, array.data(), bytes_of(array));
@@ -130,7 +130,7 @@ double share_with_excess(const std::int8_t* weights, std::span<const std::int64_
     const std::int32_t a{weights[first]}, b{weights[second]};
     found += std::max(above(a, b), below(a, b)) > 0 ? 1 : 0;
   };
-  // In the order in which the elements are in memory.
+  // The outer loop runs along the axis that is not adjacent in memory.
   if (columns.size() > 1 && columns[1] - columns[0] == 1) {
     for (std::size_t k = 0; k < 2 * pairs; k += 2)
       for (const std::int64_t column : columns) count(depths[k] + column, depths[k + 1] + column);

@@ -1,11 +1,11 @@
 // excess: caps packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h), and
-// stores what that takes off them.
+// stores what capping subtracts.
 //
 // VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products
-// at 16 bits. For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two
-// are at most 128 together, and the negative ones at least -128, since 255 * 128 < 2^15. Otherwise the
-// greater weight is capped. The excess, which is taken off it, is multiplied separately. In networks, one to
-// ten of a hundred pairs have an excess.
+// at 16 bits. For any two bytes without sign, the sum is exact if the positive weights of the pair sum to at
+// most 128 and the negative ones to at least -128, since 255 * 128 < 2^15. Otherwise the weight of greater
+// magnitude is capped. The number that is subtracted, the excess, is multiplied separately. In networks, 1 to
+// 10 % of the pairs have an excess.
 //
 // The weights of each matrix are packed in panels as quads. After all of them is the excess: the rounds of
 // each panel, where each round begins, the starts of its sums, and the terms.
@@ -21,7 +21,7 @@ namespace tosaic::kernels {
 
 inline constexpr std::int32_t kMostOfPair = 128;
 
-// The part of the pairs that have an excess. The element of depth k and column j is at depths[k] +
+// The fraction of the pairs that have an excess. The element of depth k and column j is at depths[k] +
 // columns[j].
 [[nodiscard]] double share_with_excess(const std::int8_t* weights, std::span<const std::int64_t> depths,
                                        std::span<const std::int64_t> columns);
@@ -34,7 +34,7 @@ inline constexpr std::int32_t kMostOfPair = 128;
 [[nodiscard]] Excess excess_of(const LargeArray<std::int8_t>& packed, const Bands<CappedQuads>& bands,
                                std::int64_t matrices, std::int64_t matrix);
 
-// The same for any form: the other ones have no excess.
+// The same functions for all other forms, which have no excess.
 template <class T>
 [[nodiscard]] LargeArray<Factor<T>> with_excess(const GemmKernels<T>& /*kernels*/, const Bands<T>& /*bands*/,
                                                 std::int64_t /*matrices*/, LargeArray<Factor<T>> packed) {

@@ -14,7 +14,7 @@
 
 namespace tosaic::kernels {
 
-// A row that saves less of the time of every network, in percent, falls out of the table.
+// A row is removed from forms.def if it saves less than this percentage of the time of every network.
 inline constexpr int kLeastSaved = 5;
 
 struct FormRow {
@@ -40,10 +40,10 @@ struct Loops {
   const DepthwiseStepKernels<T>* steps = nullptr;
 };
 
-// The loops of the first rows of the form that have them, whatever their rules say.
+// For each kind of loops, the loops of the first row of the form that may be used; rules are ignored.
 template <class T>
 [[nodiscard]] Loops<T> form_loops(const Options& options);
-// The same for a form that every processor has.
+// The loops of products, for a form that every processor has.
 template <class T>
 [[nodiscard]] const GemmKernels<T>& gemm_kernels(Isa isa) {
   return *form_loops<T>({.isa = isa}).gemm;

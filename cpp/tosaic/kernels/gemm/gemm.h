@@ -33,7 +33,7 @@ struct GemmProblem {
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
   bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
-  Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
+  Factor<T> zero_point = 0;              // of A; for quads, `column_bias` includes column_terms()
   Factor<T> right_zero_point = 0;        // of B; only for quads
   const Patches<T>* patches = nullptr;
   const Factor<T>* b =
@@ -136,7 +136,7 @@ template <class T>
   constexpr double kExchange = 0.06 * sizeof(Source<T>);  // an element of A from the cache of another core
   constexpr double kPart = 800;                           // calling a thread, once for each part
   constexpr double kTileRows = 3;                         // loading B for a tile takes as long as 3 rows of A
-  constexpr double kIdle = 0.08;                          // of a part: how long threads wait for the last one
+  constexpr double kIdle = 0.08;                          // of a part's time: waiting for the last thread
   if (threads.count == 1 || rows == 0 || cols == 0) return {};
   const std::int64_t tiles = ceil_div(rows, kernels.max_rows), panels = ceil_div(cols, kernels.panel);
   const std::int64_t count = threads.count, most = count * kPartsPerThread;
@@ -240,7 +240,7 @@ void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Fa
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
 
-// The most rows of a block, of all instruction sets.
+// The largest number of rows that a block has with any instruction set.
 inline constexpr std::size_t kMostBlockRows = 256;
 
 // Writes the terms of the rows that are to be added because of the zero point of B.
@@ -281,9 +281,9 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
 }
 
-// Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is
-// multiplied next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the
-// second-level cache.
+// Sets which part of B the block moves into the cache: a part of the panels that are multiplied after columns
+// from `col` on of the band that begins at `from`. The block is number `part` of `parts` blocks that share
+// this work. Fetches nothing if all of B fits the second-level cache.
 template <class T>
 void fetch_next(const GemmBlocking& blocking, const GemmProblem<T>& problem, std::int64_t from,
                 std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0, std::int64_t parts = 1) {

@@ -1,12 +1,12 @@
 // Convolutions of floats whose patches are not gathered: a tile of output pixels of one line reads the lines
-// of the input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line
-// that the patch reaches (isa/gemm.h, Run).
+// of the input in place. Adjacent rows of A begin one step of a pixel apart, and a row consists of one run
+// for each line that the patch reaches (isa/gemm.h, Run).
 //
-// Padding of floats is not multiplied: a line beyond the upper or lower edge is not a run, and a run says
-// what the first and the last pixel of a line do not have. Whether a product is skipped depends on its pixel
-// only, so that infinite weights have the same results in all parts of a product. Where more pixels than
-// these reach beyond the left or right edge, the lines are copied once for a block of output lines, with
-// their padding, which is multiplied.
+// Padding of floats is not multiplied: a line beyond the upper or lower edge has no run, and Run::not_first
+// and Run::not_last skip the padding of the first and the last pixel of a line. Whether a product is skipped
+// depends on its pixel only, so that infinite weights have the same results in all parts of a product. If
+// other pixels reach beyond the left or right edge too, the lines of a block of output lines are copied once
+// with their padding, which is then multiplied.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class Lines {
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
     return copies() ? p_.taps[0] * reach(lines) * line_elements() + kVectorBytes : 0;
   }
-  // How many elements of input are copied for each output line of such blocks.
+  // How many elements of input are copied for each output line, in blocks of `lines` output lines.
   [[nodiscard]] double copied(std::int64_t lines) const {
     return copies()
                ? static_cast<double>(p_.taps[0] * reach(lines) * line_elements()) / static_cast<double>(lines)
@@ -40,7 +40,7 @@ class Lines {
   [[nodiscard]] std::int64_t stride() const { return p_.step[2] * p_.channels; }
   [[nodiscard]] std::int64_t line_stride() const { return p_.step[1] * line_elements(); }
 
-  // Finds, and copies if necessary, what lines [first, end) of outputs read.
+  // Finds the input lines that output lines [first, end) read, and copies them if necessary.
   void load(const GemmKernels<T>& kernels, std::int64_t first, std::int64_t end, Factor<T>* scratch) {
     const std::int64_t plane = first / p_.out[1];
     image_ = p_.input + plane / p_.out[0] * p_.batch_stride;
@@ -81,14 +81,14 @@ class Lines {
     return count;
   }
 
-  // True if Run::not_first or Run::not_last may not be 0.
+  // True if Run::not_first or Run::not_last may be greater than 0.
   [[nodiscard]] bool skips_columns() const { return !copies() && taps_before() + taps_behind() > 0; }
-  // The part of the runs of all output lines that are not skipped, and the part of the products of a run.
+  // The fraction of the runs of all output lines, and of the products of a run, that are not skipped.
   [[nodiscard]] double part_of_lines() const { return inside(0) * inside(1); }
   [[nodiscard]] double part_of_line() const { return copies() ? 1 : inside(2); }
 
  private:
-  // Pixels of a line that the patches of an output line reach.
+  // The number of pixels of an input line that the patches of an output line span.
   [[nodiscard]] std::int64_t width() const {
     return (p_.out[2] - 1) * p_.step[2] + p_.offset[2][p_.taps[2] - 1] - p_.offset[2][0] + 1;
   }
@@ -96,7 +96,7 @@ class Lines {
   [[nodiscard]] std::int64_t reach(std::int64_t lines) const {
     return (lines - 1) * p_.step[1] + p_.offset[1][p_.taps[1] - 1] - p_.offset[1][0] + 1;
   }
-  // Quads are copied to become factors.
+  // True if lines are copied. Lines of quads always are, because copying converts bytes to factors.
   [[nodiscard]] bool copies() const {
     if (!kReadsInPlace<T>) return true;
     if (p_.out[2] > 1 &&
@@ -113,7 +113,7 @@ class Lines {
     return std::clamp<std::int64_t>(p_.offset[2][0] + width() - p_.in[2], 0, p_.taps[2]);
   }
 
-  // Which part of the taps along an axis reads the image, in all output coordinates together.
+  // The fraction of the taps along an axis that read the image, not padding, over all output coordinates.
   [[nodiscard]] double inside(std::size_t axis) const {
     std::int64_t count = 0;
     for (std::int64_t tap = 0; tap < p_.taps[axis]; ++tap) {
@@ -132,8 +132,8 @@ class Lines {
     return image_ + depth * p_.stride[0] + height * p_.stride[1];
   }
 
-  // What the patch of pixel 0 of an output line reads first with these taps; null if floats read only
-  // padding.
+  // The first element that the patch of pixel 0 of an output line reads with these taps; null if floats read
+  // only padding.
   [[nodiscard]] const Factor<T>* line_at(std::int64_t depth_tap, std::int64_t height_tap,
                                          std::int64_t output) const {
     const std::int64_t height = output % p_.out[1] * p_.step[1] + p_.offset[1][height_tap];
@@ -175,7 +175,7 @@ class Lines {
                                   std::max<std::int64_t>(out[1], 1));
 }
 
-// The end of the block of output lines that begins at line `first`: it is in one plane.
+// The end of the block of output lines that begins at line `first`. A block does not extend beyond a plane.
 template <class T>
 [[nodiscard]] std::int64_t end_of_lines(const GemmBlocking& blocking, const GemmProblem<T>& problem,
                                         std::int64_t first) {
@@ -193,9 +193,9 @@ template <class T>
                                  const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
   // Nanoseconds: of a multiply-add, and of gathering one element of a patch or of a line.
   constexpr double kMultiplyAdd = std::is_same_v<T, double> ? 0.05 : 0.02, kGather = 0.12;
-  constexpr double kTileRows = 0.4;  // what a tile takes in addition to its rows, in rows
-  // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows,
-  // and for B.
+  constexpr double kTileRows = 0.4;  // the fixed time of a tile, in times of a row
+  // Addresses that are equal modulo 4096 are in one cache set, which has at least eight ways: seven for the
+  // rows of a tile and one for B.
   constexpr std::int64_t cache_set = 4096, most_in_set = 7;
   if (!patches.row_is_contiguous || patches.out[2] == 0 || depth == 0) return false;
   const Lines<T> lines(patches);
@@ -203,9 +203,9 @@ template <class T>
   const std::int64_t sets = cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>);
   const std::int64_t tile_rows = ceil_div(width, ceil_div(width, kernels.max_rows));
   if (sets * most_in_set < tile_rows) return false;
-  // A tile of fewer rows than this takes no less time: the sums wait for each other.
+  // A tile of fewer rows takes as long as one of this many: its multiply-adds wait for each other.
   const double few_rows = kernels.max_rows > 8 ? 5 : 4;
-  // The time of `rows` rows, if the loops of a tile compute this part of their products.
+  // The time of `rows` rows, if the loops of a tile compute the fraction `part` of their products.
   const auto time = [&](std::int64_t rows, double part) {
     const auto tiles = static_cast<double>(ceil_div(rows, kernels.max_rows));
     return static_cast<double>(depth * cols) * kMultiplyAdd * tiles *
@@ -228,7 +228,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
   const Bands<T>& bands = problem.bands;
   const std::int64_t width = patches.out[2];
   Lines<T> lines(patches);
-  std::array<Run<T>, 512 / sizeof(T)> runs;  // the most that a band has
+  std::array<Run<T>, 512 / sizeof(T)> runs;  // the most runs of a band
   GemmBlock<T> block;
   block.a_stride = lines.stride();
   block.runs = runs.data();
@@ -260,7 +260,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
 
 // ---- quads ----
 
-// The most runs of a patch whose lines are read.
+// Lines are read only if a patch has at most this many runs.
 inline constexpr std::size_t kMostRuns = 64;
 
 // True if reading lines of quads is possible, and takes less time than gathering patches.
@@ -268,7 +268,7 @@ inline constexpr std::size_t kMostRuns = 64;
                                         const Patches<Quads>& patches, std::int64_t cols,
                                         std::int64_t depth) {
   constexpr double kGather = 0.03, kCopy = 0.03;  // an element of a patch, or of a line, in nanoseconds
-  constexpr double kRowStep = 0.4;                // 64 bytes of a row times 16 columns
+  constexpr double kRowStep = 0.4;                // nanoseconds: 64 bytes of a row times 16 columns
   constexpr std::int64_t step_bytes = 64, step_cols = 16;
   const std::int64_t run = patches.taps[2] * patches.channels, num_runs = patches.taps[0] * patches.taps[1];
   if (!kernels.reads_lines || !patches.row_is_contiguous || patches.out[2] == 0 || depth == 0 ||
@@ -305,7 +305,7 @@ inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking
     const std::int64_t end = end_of_lines(blocking, problem, first);
     lines.load(kernels, first, end, problem.gathered);
     while (row < std::min(problem.rows, end * width)) {
-      // Whole lines, or a part of one.
+      // The rows are whole output lines, or a part of one line.
       const std::int64_t line = row / width, pixel = row % width;
       const std::int64_t whole = std::min(end, problem.rows / width) - line;
       block.line_rows = pixel == 0 && whole > 0 ? width : std::min(width - pixel, problem.rows - row);

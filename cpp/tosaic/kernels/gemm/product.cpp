@@ -2,8 +2,8 @@
 //
 // If all batches share the right operand, they are computed as one product of all rows. A constant right
 // operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just
-// before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by
-// blocks of columns.
+// before the block is used. Threads share a product with a constant right operand by the parts of a GemmGrid,
+// and any other product by blocks of columns.
 #include "tosaic/kernels/gemm/contraction.h"
 #include "tosaic/kernels/gemm/excess.h"
 #include "tosaic/kernels/gemm/gemm.h"
@@ -218,7 +218,7 @@ class BlockedProduct {
 
   // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if
   // kHasQuads<T>. For integers, the numbers are in scratch, because vector loads read beyond the last one.
-  // `terms` may be there already.
+  // `terms` may already be at that place in scratch.
   const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
     if (!kRescales<T> || (!kHasQuads<T> && bias == nullptr)) return bias;
     auto* to = piece<Sum<T>>(scratch, bias_at_);
@@ -227,7 +227,7 @@ class BlockedProduct {
     return to;
   }
 
-  // A packed right operand, and the column of it at which the multiplied columns begin.
+  // A packed right operand, and the first of its columns that are multiplied.
   struct Right {
     const Factor<T>* packed;
     Bands<T> bands;
@@ -320,7 +320,7 @@ class BlockedProduct {
   std::size_t words_at_ = 0;
   PerWorker workers_;
   std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0,
-              epilogue_at_ = 0;  // of a worker
+              epilogue_at_ = 0;  // in a worker's scratch
 };
 
 }  // namespace

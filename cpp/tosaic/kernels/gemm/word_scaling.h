@@ -61,7 +61,7 @@ class WordScaling {
 };
 
 // The depth of a band of B whose sums of products with elements of i16 are exact in 32 bits. `column(j, to)`
-// writes the `depth` elements of column j. Few weights are near 127, so it is often much more than
+// writes the `depth` elements of column j. Few weights are near 127, so the depth is often much more than
 // kMostWideDepth.
 template <class Column>
 [[nodiscard]] std::int64_t exact_band(std::int64_t depth, std::int64_t cols, Column&& column) {

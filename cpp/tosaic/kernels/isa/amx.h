@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kTileRows = 16, kTileBytes = 64, kTileCols = 16;
 
-// They are written in assembly, because not all compilers know which memory their intrinsics for tiles
-// access.
+// The instructions are written in assembly: in some compilers, the intrinsics for tiles do not state which
+// memory they access.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -33,7 +33,7 @@ template <int kTile>
 [[gnu::always_inline]] inline void store_tile_at(void* to, std::int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
 }
-// Adds the product of A, bytes without sign, and B, bytes with sign.
+// Adds the product of A (unsigned bytes) and B (signed bytes) to the sums.
 template <int kSum, int kA, int kB>
 [[gnu::always_inline]] inline void multiply_tiles() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));

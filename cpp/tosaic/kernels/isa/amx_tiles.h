@@ -10,12 +10,12 @@
 //   tile 6, 7   A and B, for the rest of the depth
 //
 // All tiles of rows of a block have the same number of rows, so that the registers are configured once: if
-// the rows cannot be divided evenly, the last tile begins so early that its first rows are computed twice.
-// The configuration and the contents of tiles belong to a thread, and callers expect nothing of them (they
-// are volatile in the ABI). Here they live for one call of multiply_by_tiles().
+// the rows cannot be divided evenly, the last tile overlaps the tile before, and the shared rows are computed
+// twice. The configuration and the contents of tiles belong to a thread, and callers expect nothing of them
+// (they are volatile in the ABI). Here they live for one call of multiply_by_tiles().
 //
-// Sums leave the tiles for memory. While the tiles multiply, vectors rescale the sums before: a few rows
-// after each step.
+// Sums are stored to memory. While the next tiles multiply, vector instructions rescale these sums: a few
+// rows after each step.
 //
 // Only files of kernels/isa/ include this header.
 #pragma once
@@ -36,8 +36,8 @@ struct Sums {
   Index row = 0, rows = 0;
 };
 
-// Rescales rows of a panel of W vectors if every shift has the high halves of products, and no sums are to be
-// added.
+// Rescales rows of a panel of W vectors to i8, if the high halves of products suffice (RescaleWay::kHigh) and
+// C has no sums yet that are to be added.
 template <int W, bool kHasRowBias>
 struct RescaledPanel {
   static constexpr int kRowsAtOnce = 4 / W;
@@ -55,8 +55,8 @@ struct RescaledPanel {
         columns(*block.rescale, panel.first),
         mask(static_cast<__mmask32>(~std::uint32_t{0} >> (32 - panel.valid))) {}
 
-  // Vector v of the sums of the next rows, rescaled. Values of odd lanes are loaded once more from one
-  // element on, where they are in even lanes: a shift would take the unit that rescales.
+  // Vector v of the sums of the next rows, rescaled. Odd lanes become even ones by a second load, one element
+  // further: a shift would occupy the execution unit that rescales.
   template <int v>
   [[gnu::always_inline]] V32 rescaled(const Sums& part) const {
     const std::uint32_t* at = part.sums + v * kLanes<std::uint32_t>;
@@ -138,7 +138,7 @@ struct WidePanel {
   }
 };
 
-// Finishes rows of a panel in any other way.
+// Finishes rows of a panel in all other cases.
 template <int W>
 struct FinishedPanel {
   static constexpr int kRowsAtOnce = 2 * kTileRows;
@@ -236,8 +236,8 @@ struct NextPanel {
   }
 };
 
-// Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to
-// `to`.
+// Computes R tiles of rows by W tiles of columns, and finishes sums of the tiles before. Stores the new sums
+// to `to`.
 template <int R, int W, class Panel>
 [[gnu::always_inline]] inline void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid,
                                                  const TileStart& upper, const TileStart& lower,

@@ -1,10 +1,10 @@
 // The loops of CappedQuads (isa/gemm.h): three instructions for a vector of quads. Only files of kernels/isa/
 // include this header.
 //
-// The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more
-// instructions. Pairs take four for as many products. The excess of B (gemm/excess.h) is multiplied first:
-// for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed to
-// columns of pairs. The sums of the tiles begin with the sums of the excess.
+// The elements of B are capped, so that VPMADDUBSW never saturates; two more instructions make exact sums of
+// quads. Pairs take four instructions for as many products. The excess of B (gemm/excess.h) is multiplied
+// first: for one panel at a time, term by term, with sixteen rows of A in a vector. For that, A is transposed
+// to columns of pairs. The sums of the tiles begin with the sums of the excess.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -87,8 +87,8 @@ static_assert(sizeof(ColumnSums) == kPanelCols * ExcessTerm::kPairBytes);
   }
 }
 
-// Adds the sums, and numbers that are the same in all rows, to the rows of a panel; if kIsFirst, writes these
-// rows.
+// Adds the sums, and numbers that are the same in all rows, to the rows of a panel; if kIsFirst, overwrites
+// the rows instead.
 template <bool kIsFirst>
 [[gnu::always_inline]] inline void add_rows(const ColumnSums& sums, __m256i left_number, __m256i right_number,
                                             std::uint32_t* to) {

@@ -37,7 +37,7 @@ struct Taps {
 [[gnu::always_inline]] inline Vector<double> image_first(const double* at, double, Index count) {
   return load_first(at, count);
 }
-// With i16 in place of i8, the zero point is 0, and only the low 16 bits are multiplied.
+// If elements are i16, the zero point is 0, and add_tap() multiplies only the low 16 bits.
 template <class S>
 inline constexpr bool kIsInteger = sizeof(S) <= 2;
 template <class S>
@@ -55,7 +55,7 @@ template <class S>
 template <class T>
 inline constexpr bool kWidens = !std::is_same_v<Partial<T>, Sum<T>>;
 
-// Stores the first `count` sums of adjacent channels, plus biases, in more bits.
+// Stores the first `count` sums of adjacent channels, plus biases, as elements of the wider Sum<T>.
 template <class T>
 [[gnu::always_inline]] inline void store_wide(const DepthwiseLine<T>& line, Vector<Partial<T>> sum,
                                               Index channel, Sum<T>* to, Index count) {

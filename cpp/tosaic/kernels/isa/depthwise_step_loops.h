@@ -42,7 +42,7 @@ template <int kTaps>
 }
 
 #if !defined(__aarch64__) && TOSAIC_VECTOR_BYTES > 16
-// Does the same for two taps.
+// Loads the factors of a block at two taps, and interleaves them.
 template <int kTaps>
 [[gnu::always_inline]] inline void load_step(const std::int16_t* const* tap, Index at,
                                              Vector<std::int16_t> (&factors)[kVectors]) {

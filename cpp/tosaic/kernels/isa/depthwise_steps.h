@@ -10,8 +10,8 @@
 //   Quads, vector v   4v + (0..3)     4v + 16 + (0..3)     4v + 32 + (0..3)     4v + 48 + (0..3)
 //   Pairs, vector v   4v + (0..3)     4v + 8 + (0..3)      4v + 16 + (0..3)     4v + 24 + (0..3)
 //
-// With Pairs, vectors 2 and 3 are the second half of the block, with the channels of vectors 0 and 1 there.
-// Weights, terms, multipliers and shifts have this order: the caller arranges them by step_channel().
+// With Pairs, this holds for vectors 0 and 1. Vectors 2 and 3 have the second half of the block in the same
+// order. Weights, terms, multipliers and shifts have this order: the caller arranges them by step_channel().
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ template <class T>
 }
 
 // One line of the result. Element e of a pixel x of the result is the sum over taps of
-// taps[t][x * source_step + e] * weight. The last vector may read up to block - 1 elements beyond.
+// taps[t][x * source_step + e] * weight. The last vector may read up to block - 1 elements beyond the line.
 //
 // If the step along w is 1, the caller may describe the whole line as one pixel of out_w * channels elements:
 // the elements that adjacent pixels read are adjacent, too. The weights then repeat after `blocks` blocks.
@@ -40,8 +40,8 @@ struct DepthwiseSteps {
   std::int64_t num_taps = 0, steps = 0;
   std::int64_t blocks = 0;
   const Factor<T>* weights = nullptr;             // [blocks][steps][block][kStep]
-  const std::uint32_t* terms = nullptr;           // [blocks][block]: where sums begin
-  std::int64_t pixels = 0, elements = 0;          // of the line; elements of a pixel
+  const std::uint32_t* terms = nullptr;           // [blocks][block]: initial values of the sums
+  std::int64_t pixels = 0, elements = 0;          // pixels of the line; elements of a pixel
   std::int64_t source_step = 0, result_step = 0;  // elements from pixel to pixel
   // Where the results go: sums, or bytes that `rescale` makes of them. The other pointer is null. The tables
   // of `rescale` have [blocks][block] entries.
@@ -52,7 +52,7 @@ struct DepthwiseSteps {
 
 template <class T>
 struct DepthwiseStepKernels {
-  std::int64_t block = 0;  // elements
+  std::int64_t block = 0;  // elements of a block
   void (*line)(const DepthwiseSteps<T>& line) = nullptr;
   // Writes `count` bytes of the image as factors, and `count` factors of padding. Both may write up to
   // block - 1 factors more.

@@ -232,8 +232,8 @@ TOSAIC_UNARY(Log, log_of(x))
 TOSAIC_UNARY(Rsqrt, 1.0 / __builtin_sqrt(x))
 TOSAIC_UNARY(Sigmoid, sigmoid_of(x))
 TOSAIC_UNARY(Tanh, tanh_of(x))
-// A NaN is returned as it is: a product of two NaNs has the sign of the first factor, and compilers exchange
-// factors.
+// A NaN is returned as it is: the sign of a product of two NaNs is that of the first factor, and compilers
+// may exchange factors.
 TOSAIC_UNARY(Gelu, x == x ? x * normal_distribution(x) : x)
 TOSAIC_UNARY(GeluTanh, x / (1.0 + exp_of(x * (-1.5957691216057308 - 0.071354816272600251 * (x * x)))))
 TOSAIC_UNARY(Silu, x / (1.0 + exp_of(-x)))
@@ -460,8 +460,7 @@ struct DivFloorInteger : Stateless {
     return remainder != 0 && (remainder < 0) != (b < 0) ? q - 1 : q;
   }
 };
-// A negative exponent has a power that is not an integer. It is truncated, so it is 0 unless the base is 1 or
-// -1.
+// With a negative exponent, the power is truncated: it is 0 unless the base is 1 or -1.
 struct PowInteger : Stateless {
   using Stateless::Stateless;
   template <class T>

@@ -42,10 +42,10 @@ template <Index kCount>
   for (Index i = 0; i < count; ++i) to[i] = static_cast<std::int16_t>(from[i] - zero_point);
 }
 
-// Flips the sign bit of bytes, which adds kQuadOffset, or nothing.
+// XOR with this byte adds kQuadOffset to a byte: it flips the sign bit if kQuadOffset is 128.
 constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
 
-// Flips the first and the last bytes of `count`, at least as many as Word has. They may overlap.
+// Flips `count` bytes by two words, which may overlap. Word has at least half of the bytes, at most all.
 template <class Word>
 [[gnu::always_inline]] inline void flip_ends(std::int8_t* to, const std::int8_t* from, Index count) {
   const Index last = count - static_cast<Index>(sizeof(Word));
@@ -73,7 +73,7 @@ constexpr Index kShortRun = 16;
 #endif
 }
 
-// Bytes as quads need them. Whole vectors are written, so bytes after the last element are overwritten.
+// Converts bytes to factors of quads. Whole vectors are written, also over bytes after the last element.
 [[gnu::always_inline]] inline void as_factors(std::int8_t* to, const std::int8_t* from, std::int8_t,
                                               Index count) {
   constexpr Index lanes = kLanes<std::int8_t>;
@@ -167,8 +167,8 @@ void gather_row(const Patches<T>& patches, const Source<T>* image, const Index* 
   }
 }
 
-// The rows of one line of outputs, with all taps. It has the line of the image for each tap along d and h;
-// null is padding.
+// The lines of the image that one line of outputs reads: one for each tap along d and h, null if it is
+// padding.
 template <class T>
 struct Lines {
   static constexpr Index kMost = 64;

@@ -1,4 +1,4 @@
-// Matrix products of floats: how B is packed into panels. And the tables of products.
+// Matrix products of floats: how B is packed into panels. Defines the GemmKernels of floats and pairs.
 #include "tosaic/kernels/isa/gemm.h"
 
 #include "tosaic/kernels/isa/gather.h"

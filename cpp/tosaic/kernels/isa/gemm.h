@@ -28,11 +28,11 @@
 //               half as many bytes.
 //
 //   CappedQuads i8 times i8, modulo 2^32, as Quads, for sets with an instruction that saturates sums of two
-//               products. The elements of B are capped so that none saturates, and what is taken off them is
-//               multiplied separately: gemm/excess.h, isa/capped_quads.h.
+//               products. The elements of B are capped so that no sum saturates, and the amounts subtracted
+//               are multiplied separately: gemm/excess.h, isa/capped_quads.h.
 //
-// Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels
-// has the first elements of the pairs before the second ones: isa/pairs.h.
+// Arm has no instruction that multiplies pairs and adds the products. In its panels, a vector of four pairs
+// has the first elements of all pairs before the second ones: isa/pairs.h.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct Quads {};
 struct CappedQuads {};
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block
-// and of the sums, and the number of elements of depth that one step multiplies.
+// and of the sums over all blocks; and the number of elements of depth in a step.
 template <class T>
 struct Arithmetic {
   using Source = T;
@@ -112,7 +112,7 @@ template <class T>
 inline constexpr bool kHasQuads = std::is_same_v<T, Quads> || std::is_same_v<T, CappedQuads>;
 template <class T>
 inline constexpr bool kIsCapped = std::is_same_v<T, CappedQuads>;
-// True if blocks may fetch what the next ones multiply.
+// True if a block may prefetch operands of the next block.
 template <class T>
 inline constexpr bool kFetches = !kIsCapped<T>;
 // What gathering adds to the elements of A, if kHasQuads<T>.
@@ -122,7 +122,7 @@ inline constexpr std::int32_t kQuadOffset = 0;
 inline constexpr std::int32_t kQuadOffset = 128;
 #endif
 
-// What is to be added to the zero point of A to have the factor of an element that is 0.
+// The factor of an element of A that represents 0 is the zero point of A plus this number.
 template <class T>
 inline constexpr std::int32_t kZeroPointOffset = kHasQuads<T> ? kQuadOffset : 0;
 
@@ -144,8 +144,8 @@ struct Run {
 };
 
 // Two elements of a column of B, in rows 2 * i and 2 * i + 1 of a band, are a pair. Capping reduces one of
-// them. A term says by how much: the first two `factors` are the amounts taken off the two elements; one
-// amount is 0. The other two factors repeat them. The kernel copies the pairs of kRows rows of A next to each
+// them. A term has the amounts: the first two `factors` were subtracted from the two elements, and one of
+// them is 0. The other two factors repeat them. The kernel copies the pairs of kRows rows of A next to each
 // other, and multiplies a term by the pairs of all these rows at once.
 struct ExcessTerm {
   static constexpr std::int64_t kRows = 32;
@@ -157,7 +157,7 @@ struct ExcessTerm {
 // All terms of a packed B, panel by panel. Their sums have 16 bits, so the terms of a panel may need several
 // rounds.
 struct Excess {
-  static constexpr std::int64_t kCols = 16;  // of a panel
+  static constexpr std::int64_t kCols = 16;  // columns of a panel
   // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r +
   // 1].
   const std::uint32_t *rounds = nullptr, *begin = nullptr;
@@ -167,7 +167,7 @@ struct Excess {
   const ExcessTerm* terms = nullptr;
 };
 
-// The pairs of one row of A that are stored for a block of so much depth: whole vectors of eight.
+// The number of pairs stored for one row of A in a block of this depth, in whole vectors of eight pairs.
 [[nodiscard]] constexpr std::int64_t excess_pairs(std::int64_t depth) { return (depth + 15) / 16 * 8; }
 // The number of rows of A that are stored for a block of `rows` rows.
 [[nodiscard]] constexpr std::int64_t excess_rows(std::int64_t rows) {
@@ -186,8 +186,8 @@ struct GemmBlock {
   const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
   // If not null, the rows of A consist of these runs, and `a` is not read. Elsewhere in the block's depth, A
-  // is 0 and nothing is multiplied. Only for floats, and for quads if GemmKernels::reads_lines. Runs of quads
-  // have the same depth each, in whole quads, and the block's depth together.
+  // is 0 and nothing is multiplied. Only for floats, and for quads if GemmKernels::reads_lines. All runs of
+  // quads have the same depth, a multiple of 4, and their depths sum to the block's depth.
   const Run<T>* runs = nullptr;
   std::int64_t num_runs = 0;
   bool runs_are_whole = true;  // Run::not_first and Run::not_last are 0
@@ -195,11 +195,11 @@ struct GemmBlock {
   // line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
-  // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
+  // Only for CappedQuads: the amounts that capping subtracted from B; null if there are none.
   Excess excess = {};
   // Only for CappedQuads: memory of spare_bytes(), which multiply() writes.
   std::byte* spare = nullptr;
-  bool same_rows = false;  // `a` and `spare` are as in the call of multiply() before
+  bool same_rows = false;  // `a` and `spare` are as in the previous call of multiply()
   // Bytes that the next blocks read: they are moved into the second-level cache while this block is
   // multiplied. Only if kFetches<T>.
   const char* fetched = nullptr;
@@ -264,7 +264,7 @@ struct GemmKernels {
   void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
   bool reads_lines = false;           // multiply() computes runs of quads
-  std::int64_t a_bytes = 256 * 1024;  // of A in a block, at most: a part of the second-level cache
+  std::int64_t a_bytes = 256 * 1024;  // most bytes of A in a block: a part of the second-level cache
 };
 
 }  // namespace tosaic::kernels

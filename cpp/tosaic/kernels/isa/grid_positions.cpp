@@ -1,4 +1,4 @@
-// The taps of grid samples. This file is compiled without contraction: see isa/grid_sample.h.
+// The taps of grid samples. This file is compiled without fused multiply-adds: see isa/grid_sample.h.
 #include "tosaic/kernels/isa/grid_sample.h"
 #include "tosaic/kernels/isa/vector.h"
 
@@ -14,7 +14,7 @@ using Floats = Vector<float>;
 using Ints = Vector<std::int32_t>;
 using Bits = Vector<std::uint32_t>;
 
-// These forms compile to one instruction each. NaN becomes the bound.
+// These comparisons compile to one instruction each. If x is NaN, the result is the bound.
 [[gnu::always_inline]] inline Floats at_most(Floats x, float high) {
   const Floats bound = broadcast(high);
   return x < bound ? x : bound;
@@ -25,7 +25,7 @@ using Bits = Vector<std::uint32_t>;
 }
 [[gnu::always_inline]] inline Ints to_int(Floats x) { return __builtin_convertvector(x, Ints); }
 
-// From here on, floats have no fraction bits.
+// Floats of at least this magnitude have no fraction bits.
 inline constexpr float kWhole = 8388608.0F;
 
 // Rounds down. Infinities and NaN do not change.
@@ -74,7 +74,7 @@ struct Split {
   if (axis.turn == 0) return x * 0.0F;
   Floats away = x - axis.low;
   away = away < 0.0F ? -away : away;
-  // Most positions are less than a turn away. The division, which takes longer than all else, would give 0.
+  // Most positions are less than a turn away: the slow division would return 0, and is skipped.
   Floats extra = away;
   if (!all_below(away, axis.turn)) extra -= floor(away / broadcast(axis.turn)) * axis.turn;
   const Floats rest = axis.turn - extra;
@@ -155,15 +155,15 @@ template <GridPadding P>
   const Floats west = 1.0F - x.fraction, north = 1.0F - y.fraction;
   if (layout.packed) {
     store_products(taps, i, west, x.fraction, north, y.fraction);
-    const auto first = [](Floats whole, const GridAxis& axis) {  // both taps in the margin: outside
+    const auto first = [](Floats whole, const GridAxis& axis) {  // far outside: both taps in the margin
       return to_int(at_most(at_least(whole, P == GridPadding::kZeros ? -2.0F : 0.0F), axis.last + 1.0F));
     };
     store(taps.offsets[0] + i, place(first(x.whole, layout.x), first(y.whole, layout.y), layout));
     return;
   }
-  // A pair of pixels inside the image. At the edges, its first pixel is the second tap, or its second pixel
-  // is the first tap, and the other pixel does not count. With other paddings, a tap is outside of the image
-  // only if its weight is zero.
+  // Both pixels of a loaded pair are inside the image. At the left edge, the first one is the second tap; at
+  // the right edge, the second one is the first tap; the other pixel does not count. With paddings other than
+  // zeros, a tap is outside of the image only if its weight is zero.
   const Ints column = to_int(at_most(at_least(x.whole, -2.0F), layout.x.last + 1.0F));
   const Ints last = Ints{} + static_cast<std::int32_t>(layout.x.last) - 1;
   Ints start = column < 0 ? Ints{} : column;

@@ -54,7 +54,7 @@ void nearest_planes(const GridTaps& taps, Index count, const float* plane, Index
   if (i < count) nearest_four<kPlanes, kOutside>(taps, i, count - i, plane, from_stride, to, to_stride);
 }
 
-// Two planes at once: offsets and masks are read once for both.
+// Samples two planes at once: offsets and masks are read once for both.
 template <bool kOutside>
 void nearest(const GridTaps& taps, Index count, const float* plane, Index planes, Index from_stride,
              float* to, Index to_stride) {

@@ -3,10 +3,10 @@
 //   grid --positions--> taps of a block of outputs (offsets of pixels, weights) --sums--> outputs
 //
 // The positions are computed once for all channels, in the same order of operations as in torch's vectorised
-// kernel and without contraction, because `nearest` and `floor` jump where a position is rounded otherwise.
+// kernel and without fused multiply-adds, because other roundings of a position may change `nearest`.
 //
-// The image is either packed or read where it lies. A packed image has the channels innermost, `channels`
-// elements a pixel (a multiple of 4, or 1), and a margin, so that taps outside of the image need no test.
+// The image is either packed or read in place. A packed image has the channels innermost, `channels` elements
+// a pixel (a multiple of 4, or 1), and a margin, so that taps outside of the image need no test.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +77,7 @@ struct GridPlanes {
 };
 
 struct GridSums {
-  // Planes of an image that is not packed, whose pixels are adjacent; at least two a line for bilinear
-  // samples.
+  // For an image that is not packed, with adjacent pixels. Bilinear samples need lines of two pixels or more.
   void (*planes)(const GridLayout& layout, const GridTaps& taps, std::int64_t count,
                  const GridPlanes& planes) = nullptr;
   // A packed image. Writes to[i * channels + c].

@@ -6,14 +6,14 @@ namespace {
 using Index = std::int64_t;
 using Int = std::int32_t;
 
-// The padded positions of one axis, and what bilinear samples make of them.
+// The padded positions of one axis and, for bilinear samples, voxels and weights.
 struct alignas(64) Line {
   float at[kVolumeBlock];
   Int whole[kVolumeBlock];     // from -2 to the extent + 1
   float second[kVolumeBlock];  // the weight of voxel whole + 1
 };
 
-// NaN is not less than anything: it becomes `high`, as torch has it.
+// Comparisons with NaN are false, so NaN becomes `high`, as in torch.
 [[gnu::always_inline]] inline float clipped(float x, float high) {
   const float low = x < 0.0F ? 0.0F : x;
   return low < high ? low : high;

@@ -1,5 +1,5 @@
-// Samples of volumes: the loops that each instruction set provides. They are compiled without contraction, so
-// that all instruction sets compute the same numbers.
+// Samples of volumes: the loops that each instruction set provides. They are compiled without fused
+// multiply-adds, so that all instruction sets compute the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct VolumeLayout {
 
 inline constexpr std::int32_t kVolumeOutside = -1;
 
-// The taps of a block: one of a nearest sample, else eight. Bit i of a tap says whether it is the second
-// voxel along axis i. A voxel outside of the volume is zero: it has the weight 0 and the offset
+// The taps of a block: one for a nearest sample, otherwise eight. Bit i of a tap's index says whether it is
+// the second voxel along axis i. A voxel outside of the volume is zero: it has the weight 0 and the offset
 // kVolumeOutside.
 struct VolumeTaps {
   alignas(64) std::int32_t offsets[8][kVolumeBlock];

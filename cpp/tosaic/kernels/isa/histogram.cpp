@@ -1,8 +1,8 @@
 // Loops of a histogram, written so that compilers vectorise them: integers, one multiplication by a power of
 // two, and selections instead of branches.
 //
-// Many activations are half zeros. AVX-512 omits their places, since counting is bound by one store for each
-// place.
+// In many activations, half of the values are zeros. AVX-512 omits the places of zeros, because the time of
+// counting is that of one store per place.
 #include "tosaic/kernels/histogram_block.h"
 
 #if defined(__AVX512F__)
@@ -28,7 +28,7 @@ KeyBounds bounds(const float* values, int64_t count) {
 
 constexpr int32_t kBin = 1 << kOffsetBits;
 constexpr auto kFirstLinear = static_cast<float>(kBinsPerOctave * kBin);
-// A linear place is the magnitude itself. Below, a place is the bits of the magnitude. Both are shifted.
+// A linear place is the magnitude plus a constant. Other places are the magnitude's bits plus a constant.
 constexpr int32_t kLinearShift = (kFirstLinearBin - kBinsPerOctave) * kBin;
 constexpr int32_t kBitsShift = kFirstLinearBin * kBin - __builtin_bit_cast(int32_t, kFirstLinear);
 
@@ -46,7 +46,7 @@ void places(const float* values, int64_t count, float unit, int32_t* places) {
 }
 
 #if defined(__AVX512F__)
-// As places(). The lanes beyond the last value are zeros.
+// Like places(), but omits the places of zeros. Vector lanes beyond the last value are zeros.
 int64_t nonzero_places(const float* values, int64_t count, float unit, int32_t* places) {
   const __m512 units = _mm512_set1_ps(unit), first_linear = _mm512_set1_ps(kFirstLinear);
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff),

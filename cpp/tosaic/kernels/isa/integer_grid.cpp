@@ -42,8 +42,8 @@ void positions(const IntegerGridLayout& layout, int axis, const Int* grid, Index
   return shifted < 0 ? -shifted : shifted;
 }
 
-// True if a position is a turn or more away. The division, which most blocks do not need, takes longer than
-// all else.
+// True if a position is a period or more away from the edge. Most blocks have none and skip the slow
+// division.
 bool any_turns(const IntegerGridAxis& a, const Int* at, Index count) {
   Int most = 0;
   for (Index i = 0; i < count; ++i) most = high_of(most, away_of(at[i], a, a.fraction));
@@ -309,8 +309,8 @@ void nearest_planes(const IntegerTaps& taps, Index count, const T* from, Index f
   }
 }
 
-// First all pixels, whether inside or not. Two passes over the block, which is in the first-level cache, then
-// replace those outside, and those below the least value.
+// Reads the pixels of all taps, inside the image or not. Two more passes over the block, which is in the
+// first-level cache, replace values below `low` and pixels outside of the image.
 template <class T>
 void nearest(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const T* from,
              Index from_stride, Index num_planes, T* to, Index to_stride) {

@@ -21,7 +21,7 @@ struct IntegerGridAxis {
   std::int32_t centre = 0;  // the position of coordinate 0, with `fraction` fractional bits
   std::int32_t last = 0;    // the last pixel
   std::int32_t mirror = 0;  // reflection: positions are mirrored at -mirror / 2
-  std::int32_t period = 0;  // and repeat after `period` pixels; 0: all positions are 0
+  std::int32_t period = 0;  // reflection: positions repeat after so many pixels; 0: all are 0
   std::int32_t stride = 0;  // elements between neighbours
 };
 
@@ -62,7 +62,7 @@ struct IntegerGridSums {
   // All channels, a multiple of 4: to[i * channels + c].
   void (*pixels)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
                  const Pixel* image, std::int64_t channels, std::int32_t* to) = nullptr;
-  // The nearest pixels of planes of the image itself; strides from plane to plane.
+  // Nearest samples of planes of the image, which is not prepared. The strides are those from plane to plane.
   void (*nearest)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
                   const T* planes, std::int64_t from_stride, std::int64_t num_planes, T* to,
                   std::int64_t to_stride) = nullptr;

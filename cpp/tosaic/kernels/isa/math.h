@@ -100,7 +100,7 @@ struct FloatExpParts {
   float bounded = x < -104.0f ? -104.0f : x;
   bounded = bounded > 89.0f ? 89.0f : bounded;
   const FloatExpParts parts = float_exp_parts(bounded);
-  // 1 + r, rounded, and what rounding it lost. Adding the rest rounds once more.
+  // 1 + r is rounded. The next sum adds its rounding error and the other terms, and is rounded once more.
   const float sum = 1.0f + parts.r;
   const float value = sum + (parts.square + (parts.r - (sum - 1.0f)));
   // 2^n in two factors: n goes from -151 to 129. The product with the first one is normal.

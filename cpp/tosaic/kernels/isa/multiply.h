@@ -8,8 +8,8 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of
-// 32 bytes have them in two encodings.
+// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. For vectors
+// of 32 bytes, they exist in two encodings.
 #if TOSAIC_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
 #define TOSAIC_ADD_QUADS _mm512_dpbusd_epi32
 #define TOSAIC_ADD_PAIRS _mm512_dpwssd_epi32
@@ -28,8 +28,8 @@ using IntegerRegister = __m256i;
 using IntegerRegister = __m128i;
 #endif
 
-// An estimate of GemmKernels::multiply_add. It supposes that one instruction multiplies and adds a vector,
-// and that a core executes 4.5e9 of them per second.
+// An estimate of GemmKernels::multiply_add. It assumes that one instruction multiplies and adds a vector, and
+// that a core executes 4.5e9 such instructions per second.
 template <class T>
 constexpr double multiply_add_time() {
   return 1 / (4.5 * kLanes<Partial<T>> * Arithmetic<T>::kStep);
@@ -75,8 +75,8 @@ using QuadFactor = Vector<std::int32_t>;
   sum += right * left;
 }
 
-// Element `k` of the pair of column `column` is here in a step of a panel: next to the other one or, since
-// Arm has no instruction that adds adjacent products, in the other half of a vector.
+// The place, in a step of a panel, of element `k` of the pair of column `column`. On x86 the two elements are
+// adjacent. Arm cannot add adjacent products, so they are in two half vectors.
 [[gnu::always_inline]] constexpr std::int64_t pair_place(std::int64_t column, std::int64_t k) {
 #if defined(__aarch64__)
   constexpr std::int64_t lanes = kLanes<std::uint32_t>;
@@ -161,8 +161,8 @@ template <class S, class W, class L>
 #endif
 
 #if defined(__AVX2__) && TOSAIC_VECTOR_BYTES == 32
-// Does the same if no sum of the first or the last two products of a quad exceeds 16 bits, as with
-// CappedQuads.
+// Like add_product() for quads. The sums of the first two and of the last two products of a quad must fit 16
+// bits, as with CappedQuads.
 [[gnu::always_inline]] inline void add_capped_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                       Vector<std::int32_t> left) {
   const __m256i pairs = _mm256_maddubs_epi16((__m256i)left, (__m256i)right);

@@ -10,8 +10,8 @@ namespace {
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
-// to_words() narrows 32 to 16 bits, to_bytes() 16 to 8 bits. add_words() adds with saturation. by_row() makes
-// the bytes that to_bytes() made of four vectors of sums adjacent.
+// to_words() narrows 32 to 16 bits, to_bytes() 16 to 8 bits. add_words() adds with saturation. to_bytes()
+// mixes the bytes of four vectors of sums; by_row() makes the bytes of each vector adjacent.
 #if TOSAIC_VECTOR_BYTES == 64
 using Register = __m512i;
 [[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {

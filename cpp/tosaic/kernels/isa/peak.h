@@ -1,12 +1,12 @@
-// peak: what an instruction set can compute and move at best, as a table of loops.
+// peak: the loops that measure how fast an instruction set multiplies and moves data at best.
 #pragma once
 
 #include <cstdint>
 
 namespace tosaic::kernels {
 
-// A loop of multiply-adds in registers: `products` in each round. As many sums are independent as are needed
-// for the processor to start a multiply-add in every cycle in which it can.
+// A loop of multiply-adds in registers: `products` in each round. It has enough independent sums that the
+// processor never waits for a sum before it starts a multiply-add.
 struct PeakLoop {
   void (*run)(std::int64_t rounds) = nullptr;  // null: the instruction set does not multiply such factors
   std::int64_t products = 0;

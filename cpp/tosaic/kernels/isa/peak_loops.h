@@ -30,7 +30,7 @@ void multiply_add_rounds(std::int64_t rounds) {
   Right right{};
   Left left{};
   Sums sums[kSums] = {};
-  // To the compiler, the sums are then different numbers. It would compute equal ones once.
+  // Hides that the sums are equal: the compiler would compute equal sums only once.
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) hide(sums[i]);
   for (std::int64_t round = 0; round < rounds; ++round) {

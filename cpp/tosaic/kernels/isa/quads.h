@@ -32,7 +32,7 @@ using Bytes16 = Vector<std::int8_t, 16>;
 }
 
 #if TOSAIC_VECTOR_BYTES == 32
-// Does the same in each 16 bytes.
+// Interleaves each 16 bytes of the vectors in the same way.
 [[gnu::always_inline]] inline void interleave(const Vector<std::int8_t> (&row)[4],
                                               Vector<std::int8_t> (&quads)[4]) {
   using Bytes = Vector<std::int8_t>;
@@ -45,7 +45,7 @@ using Bytes16 = Vector<std::int8_t, 16>;
   quads[3] = (Bytes)_mm256_unpackhi_epi16(high_a, high_b);
 }
 #elif TOSAIC_VECTOR_BYTES == 64
-// Does the same in each 16 bytes.
+// Interleaves each 16 bytes of the vectors in the same way.
 [[gnu::always_inline]] inline void interleave(const Vector<std::int8_t> (&row)[4],
                                               Vector<std::int8_t> (&quads)[4]) {
   using Bytes = Vector<std::int8_t>;

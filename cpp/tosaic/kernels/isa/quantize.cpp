@@ -1,7 +1,7 @@
 // Quantization of floats to integers of 8 or 16 bits. Adding and subtracting 1.5 * 2^23 rounds a number to an
-// integer if it is below 2^22. Larger ones are clipped before: they are beyond all bounds anyway. Compilers
-// must not fuse the multiplication and the addition, which would round once instead of twice. They cannot,
-// since the clipping is between.
+// integer if it is below 2^22. Larger numbers are clipped first; they are beyond all bounds anyway. The
+// clipping also keeps compilers from fusing the multiplication and the addition, which would round once
+// instead of twice.
 #include "tosaic/kernels/quantize_block.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {

@@ -90,7 +90,7 @@ template <>
 
 inline constexpr int kLanes = 32;
 
-// True if the result is one of the elements: it needs no wider accumulators.
+// True if the result is one of the elements, so that accumulators need not be wider than elements.
 template <Fold kFold>
 inline constexpr bool kChooses =
     kFold == Fold::kMax || kFold == Fold::kMin || kFold == Fold::kMaxNumbers || kFold == Fold::kMinNumbers;

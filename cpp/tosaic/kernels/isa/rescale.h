@@ -78,8 +78,8 @@ struct RescaleKernels {
   // the same array as `values`.
   void (*scale)(const RescaleTables<T>& tables, const T* values, std::int32_t* results,
                 std::int64_t count) = nullptr;
-  // scale() to results of i16: if every value minus the zero point is in [low, high], returns true. Else
-  // returns false, and the results have any value. Null if the instruction set cannot do this.
+  // scale() to results of i16: if every value minus the zero point is in [low, high], returns true. Otherwise
+  // returns false, and the contents of `results` are undefined. Null if the instruction set cannot do this.
   bool (*scale_to_words)(const RescaleTables<T>& tables, T low, T high, const T* values,
                          std::int16_t* results, std::int64_t count) = nullptr;
   // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both

@@ -1,5 +1,5 @@
-// How the sums of a tile, biases of columns included, become elements of i8 or i32: RESCALE and CLAMP, before
-// the sums leave the first-level cache. Only files of kernels/isa/ include this header.
+// How the sums of a tile, biases of columns included, become elements of i8 or i32: RESCALE and CLAMP, while
+// the sums are in the first-level cache. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
@@ -22,8 +22,8 @@ template <RescaleWay kWay>
 
 // ---- in registers ----
 
-// How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which
-// are of two or four rows, become one register.
+// Converts sums of one or two adjacent vectors of columns to bytes: four vectors of sums, of four or two
+// rows, become one register of bytes.
 template <RescaleWay kWay, int kVectors>
 struct ColumnsToBytes {
   static constexpr std::int64_t kRight = kVectors == 2 ? kLanes<std::int32_t> : 0;
@@ -96,7 +96,7 @@ template <class T, int R, int W>
   std::int8_t* to = block.bytes + row * block.bytes_stride + column;
 #pragma GCC unroll 8
   for (int i = 0; i < R; i += kRowsAtOnce) {
-    // A row that does not exist is the one before.
+    // Beyond the last row, the last row is repeated.
     const auto vector_at = [&](int v) { return sum[i + v / W < R ? i + v / W : R - 1][v % W]; };
     const Register bytes =
         columns.bytes(columns.words(vector_at(0), vector_at(1)), columns.words(vector_at(2), vector_at(3)));
@@ -139,7 +139,7 @@ struct ByteLimits {
   }
 };
 
-// Stores them as elements of i32, limited to [min, max].
+// Stores the first `count` lanes as elements of i32, limited to [min, max].
 struct WideLimits {
   using Element = std::int32_t;
   V32 low, high;

@@ -9,7 +9,7 @@
 // NEON multiplies the low and the high half of a vector, and rounds while it shifts.
 //
 // If a shift is at least 33, the low half of the product cannot change the result: the constant that rounds
-// is a multiple of 2^32. Then the high halves are rounded and shifted, as 32-bit lanes.
+// is a multiple of 2^32. Then only the high halves are rounded and shifted, as 32-bit lanes.
 #pragma once
 
 #include "tosaic/kernels/isa/rescale.h"

@@ -31,9 +31,9 @@ template <class T>
   return false;
 }
 
-// Moves memory into the cache that a tile reads 4096 bytes later, or that the next tile reads, whose panel is
-// after this one. `step` is the number of bytes of B that the tile reads at a time. The processor's own
-// prefetching stops at the end of each page of 4096 bytes.
+// Prefetches B 4096 bytes ahead of the tile. Near the end of a panel, this is memory of the next panel.
+// `step` is the number of bytes of B that the tile reads at a time. The processor's own prefetching stops at
+// the end of each page of 4096 bytes.
 template <std::int64_t step>
 [[gnu::always_inline]] inline void fetch_ahead(const void* b) {
   constexpr Index line = 64, ahead = 4096;
@@ -99,7 +99,7 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
 }
 
-// Does the same as the function above for a tile of which only the first `valid` columns are in C.
+// Writes the sums of a tile to C, as finish() does, if only the first `valid` columns are in C.
 template <class T>
 [[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
                                      Index row, Index rows, Index column, Index valid) {
@@ -119,7 +119,7 @@ template <class T>
   }
 }
 
-// Adds the sums of a block to sums of more bits.
+// Adds the sums of a block to the sums in C, which have more bits.
 template <class T>
 [[gnu::noinline]] void finish_wide(const GemmBlock<T>& block, const Partial<T>* sums, Index width, Index row,
                                    Index rows, Index column, Index valid) {
@@ -143,8 +143,8 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(to + (i * W + j) * kLanes<Partial<T>>, sum[i][j]);
 }
 
-// Rescales the sums of a tile to i16. They come from memory: if this were a part of the tile's function, the
-// compiler would not keep the sums in registers during its loop.
+// Rescales the sums of a tile to i16. The sums are passed in memory: if this code were a part of the tile's
+// function, the compiler would not keep the sums in registers during the loop over depth.
 template <class T>
 [[gnu::noinline]] void finish_words(const GemmBlock<T>& block, const Partial<T>* sums, Index width, Index row,
                                     Index rows, Index column, Index valid) {
@@ -224,7 +224,7 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
     b += 2 * W * kLanes<std::int8_t>;
 #pragma GCC unroll 4
     for (int i = 0; i < kPairs; ++i) {
-      // After the last quad of a row are bytes of any value, which the zeros above multiply.
+      // Bytes after the last quad of a row have any value; they are multiplied by the zeros above.
       const auto left = (Bytes)vcombine_s8(vld1_s8(row_at(2 * i) + k), vld1_s8(row_at(2 * i + 1) + k));
 #pragma GCC unroll 2
       for (int j = 0; j < W; ++j) {
@@ -248,7 +248,7 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 #endif
 
 // Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from
-// row kFirst on. If kFetch, each step also fetches its part of the memory to fetch. Returns the next element
+// row kFirst on. If kFetch, each step also prefetches a part of GemmBlock::fetched. Returns the next element
 // of B.
 template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
 [[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[kSums][W],
@@ -262,7 +262,7 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
     Vector<Factor<T>> right[W];
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
-    // CappedQuads multiply all rows by a panel before they go on to the next panel, which `fetched` fetches
+    // With CappedQuads, all rows are multiplied by a panel before the next panel, which `fetched` prefetches
     // meanwhile.
     if constexpr (!kIsCapped<T>) fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
     if constexpr (kFetch) {
@@ -329,7 +329,7 @@ template <class T, int R, int W, bool kFetch>
   }
 }
 
-// Does the same if the rows of A consist of runs.
+// Computes a tile of R rows by W vectors if the rows of A consist of runs.
 template <class T, int R, int W>
 void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   Vector<Partial<T>> sum[R][W];
@@ -337,7 +337,7 @@ void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& column
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
   const bool has_first = row == 0, has_last = row + R == block.rows;
   if (columns.fetched.step == 0 && (block.runs_are_whole || (!has_first && !has_last))) {
-    // The shortest way, for short runs.
+    // A simpler loop, which takes less time if runs are short.
     for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run)
       add_products<T, R, W, false>(sum, run->a + row * block.a_stride, block.a_stride,
                                    columns.panel + run->at * W * kLanes<Factor<T>>, run->depth, {});
@@ -395,7 +395,7 @@ void multiply(const GemmBlock<T>& block) {
   constexpr Index panel = 2 * lanes;
   const Index panels = (block.cols + panel - 1) / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
-  // Each step of a tile fetches a part of the memory to fetch.
+  // Each step of a tile prefetches an equal part of block.fetched.
   const Index steps = whole_steps<T>(block.depth) / Arithmetic<T>::kStep;
   const Index fetched_step =
       steps == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * steps);

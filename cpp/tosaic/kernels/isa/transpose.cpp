@@ -1,9 +1,9 @@
 // Transposes square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
 // shuffles. A round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
 // of rows, so that the cache lines of source and target stay in the first-level cache. Tiles at the right
-// edge, with fewer than n columns, read over it into the next rows and drop what they read there; the weights
-// of a convolution of 3 x 3 are a matrix of nine columns. All other elements outside of whole tiles are
-// copied one by one.
+// edge with fewer than n columns read beyond the edge into the next rows, and drop those elements. This makes
+// narrow matrices fast, e.g. the nine columns of weights of a 3 x 3 convolution. All other elements outside
+// of whole tiles are copied one by one.
 #include "tosaic/kernels/transpose_block.h"
 
 #include "tosaic/kernels/isa/vector.h"

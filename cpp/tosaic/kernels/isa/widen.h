@@ -1,7 +1,7 @@
 // Loads narrow integers into vectors of wider ones. Only files of kernels/isa/ include this header.
 //
-// Whole vectors are widened by intrinsics. For __builtin_convertvector, GCC 12 widens each half of a vector
-// by itself and joins the halves, and elements that become four times as wide one by one.
+// Whole vectors are widened by intrinsics. __builtin_convertvector is slower in GCC 12, which widens the
+// halves of a vector separately, and widens elements one by one if they become four times as wide.
 #pragma once
 
 #include "tosaic/kernels/isa/vector.h"

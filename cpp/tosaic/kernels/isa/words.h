@@ -1,5 +1,5 @@
 // How 32-bit sums become elements of i16: the RESCALE of 48-bit sums with 16-bit multipliers, and CLAMPs,
-// before the sums leave the registers. The value is the sum plus a bias of 64 bits, so that
+// while the sums are in registers. The value is the sum plus a bias of 64 bits, so that
 //
 //   (value * multiplier + 2^(shift - 1)) >> shift = (sum * multiplier + added) >> shift
 //

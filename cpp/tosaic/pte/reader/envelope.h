@@ -9,7 +9,7 @@ namespace tosaic::pte {
 
 struct Envelope {
   const schema::Program* program = nullptr;
-  Storage segments;  // the bytes that offsets of segments count from the beginning of
+  Storage segments;  // begins where offset 0 of the segments is
 };
 
 // Throws unless the file is complete, and the program is a well-formed flatbuffer of the version that we

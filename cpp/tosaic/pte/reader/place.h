@@ -12,7 +12,7 @@
 
 namespace tosaic::pte {
 
-// A thing of the file, inside another thing. The text is made only for errors.
+// An item of the file, such as a value, inside another item. Texts are made only for errors.
 struct Place {
   const Place* outer = nullptr;
   std::string_view kind = {};  // "method", "value", "instruction", "delegate"

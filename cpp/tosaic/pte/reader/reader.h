@@ -1,4 +1,4 @@
-// reader: the entry of this folder: reads a file whose bytes are aligned.
+// reader: the entry point of this folder, which reads a file whose bytes are aligned.
 #pragma once
 
 #include "tosaic/ir/storage.h"

@@ -70,7 +70,7 @@ class State {
 
   // A string; empty if it is absent. Throws unless it is UTF-8. `what` is for errors: "the name".
   [[nodiscard]] std::string text(const Place& place, const char* what, const flatbuffers::String* text);
-  // The same, and the text must not be empty.
+  // Like text(), but the text must not be empty.
   [[nodiscard]] std::string name(const Place& place, const char* what, const flatbuffers::String* text);
 
   // Bytes inside the program, which share the memory of the file.

@@ -8,7 +8,7 @@ namespace tosaic::pte {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // of one tensor
-constexpr std::size_t kMostAxes = 16;                         // of the runtime, too
+constexpr std::size_t kMostAxes = 16;                         // the limit of the runtime, too
 
 struct Reader {
   State& state;
@@ -40,7 +40,7 @@ void check_shape(const Place& place, const Tensor& tensor) {
                      std::to_string(tensor.sizes.size()) + " axes", "(" + got + ")");
 }
 
-// Throws unless the elements of the tensor, which has data, are inside it.
+// For a tensor with data: throws unless its elements are inside of the data.
 void check_data(const Reader& reader, const Place& place, const Tensor& tensor) {
   const std::uint64_t size = byte_size(tensor);
   const File& file = reader.file;

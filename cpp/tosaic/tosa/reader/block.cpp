@@ -31,8 +31,8 @@ bool is_inferred(const BlockState& state, const TensorEntry& entry) {
   return op && has_inference(*op);
 }
 
-// Checks the extents of all tensors except inferred results. Those are compared with the inferred type, and
-// the error of that comparison says more.
+// Checks the extents of all tensors except inferred results. Inferred results are compared with the inferred
+// type, which makes a more precise error.
 void check_declared_extents(const BlockState& state) {
   for (const TensorEntry& entry : state.tensors.entries())
     if (entry.tensor != nullptr && !is_inferred(state, entry)) check_extents({}, entry);

@@ -1,8 +1,8 @@
 // budget: limits the time and memory that reading a file may take.
 //
 // Lists of a flatbuffer may overlap, so a small file could name the same operands or constants any number of
-// times. In a file without overlaps, all names that operators list, and all bytes of constants, together have
-// no more than the size of the file.
+// times. In a file without overlaps, neither the number of names that operators list nor the number of bytes
+// of constants exceeds the size of the file.
 #pragma once
 
 #include <cstddef>

@@ -60,8 +60,8 @@ FileImage filled(EncodedFile file) {
 }
 
 // The flatbuffer, then the constants. The offsets of the constants depend on the flatbuffer's size, which
-// does not depend on the values of offsets that are not 0. So it is built twice: with placeholders, then with
-// the offsets.
+// does not depend on the values of offsets that are not 0. So the flatbuffer is built twice: with
+// placeholders, then with the offsets.
 FileImage with_constants_behind(const FilePlan& file, const SerializeOptions& options) {
   const std::vector<const TensorPlan*> constants = constants_of(file);
   const std::size_t reserve = bytes_without_constants(file);

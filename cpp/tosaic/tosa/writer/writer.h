@@ -3,8 +3,8 @@
 //   graph --file_plan.h--> tensors and operators as plain data --encode.h--> flatbuffer with holes
 //                                                          --writer.cpp--> FileImage
 //
-// Smaller ideas have files of their own: tensor_list.h (names, shared constants), operands.h (attributes that
-// are operands), variables.h, region_names.h, attributes.h (attribute tables).
+// Further parts of the writer: tensor_list.h (names, shared constants), operands.h (attributes that are
+// operands), variables.h, region_names.h, attributes.h (attribute tables).
 #pragma once
 
 #include "tosaic/tosa/serialize.h"

@@ -6,8 +6,8 @@
 #if defined(__AMX_INT8__)
 #include "tosaic/kernels/isa/amx_tiles.h"
 #endif
-// Only avx2 has CappedQuads. The other instruction sets that have VPMADDUBSW have instructions for quads,
-// too, or vectors of 64 bytes.
+// Only avx2 has CappedQuads. Other instruction sets with VPMADDUBSW have instructions for quads, or vectors
+// of 64 bytes.
 #if TOSAIC_VECTOR_BYTES == 32 && !defined(TOSAIC_ADD_QUADS)
 #define TOSAIC_CAPS_QUADS 1
 #include "tosaic/kernels/isa/capped_quads.h"
@@ -19,7 +19,7 @@ namespace {
 using Byte = std::int8_t;
 constexpr Index kQuad = Arithmetic<Quads>::kStep;
 
-// The first `count` elements, of which 16 are read at most; the others are zero.
+// The first `count` elements, but at most 16; the other elements of the vector are zero.
 [[gnu::always_inline]] inline Bytes16 some_bytes(const Byte* at, Index count) {
   return load_first<Byte, 16>(at, count < 0 ? 0 : count < 16 ? count : 16);
 }
