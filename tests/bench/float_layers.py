@@ -144,7 +144,7 @@ def section(result: Measured[Row]) -> Section:
         "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
         "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n"
-        "*of peak*: of the multiply-adds that this processor does in registers with these instructions.\n"
+        "*of peak*: as a share of the rate of multiply-adds in registers, with these instructions.\n"
         "*at peak*: the ratio that we would have if all of our multiply-adds ran at this peak.\n\n"
         + markdown_table(
             ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "at peak", "whole, ms", "error"),

@@ -139,10 +139,10 @@ def section(result: Measured[Row]) -> Section:
         if form["name"] not in {row.form["name"] for row in result.rows}
     ]
     text = (
-        "What each row of `cpp/tosaic/kernels/gemm/forms.def` saves of the CPU time of a network. It runs\n"
-        "with the row and without it in turns; without it, the next row that fits computes. Medians of\n"
-        f"the ratios of {result.rounds} rounds. *The table says*: what it saves where it was measured, or\n"
-        "why it stays.\n\n"
+        "What each row of `cpp/tosaic/kernels/gemm/forms.def` saves of the CPU time of a network, which\n"
+        "runs with and without the row in turns; without it, the next row that fits is used. Medians of\n"
+        f"the ratios of {result.rounds} rounds. *The table says*: what the row saves where it was measured,\n"
+        "or why the row stays.\n\n"
         + markdown_table(("row", "rule", "dtype", *names, "same bytes", "the table says"), rows, texts=3)
         + f"\n\nNot measured here: {'; '.join(others)}.\n\n"
         f"A row has to save {LEAST:.0f}% of the time of one network at least, unless it stays for the\n"

@@ -168,9 +168,9 @@ def section(result: Measured[Row]) -> Section:
         for row in result.rows
     ]
     text = (
-        "A run by two threads, against a run by one. *Ideal* is two runs at once, by one thread each,\n"
-        f"divided by two; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
-        f"two threads. *Paused*: a run after a pause of {_PAUSE * 1e3:g} ms.\n\n"
+        "A run by two threads, against a run by one. *Ideal* is half the time of two runs at once, by one\n"
+        f"thread each; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
+        f"the time of two threads. *Paused*: a run after a pause of {_PAUSE * 1e3:g} ms.\n\n"
         f"{table(header, rows)}\n\n"
         f"The share has to be at least {LEAST_SHARE:g}, and the results have to have the same bytes."
     )

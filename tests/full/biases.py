@@ -51,12 +51,12 @@ _HEAD = """# Biases with weights of any magnitude
 
 Each row quantizes networks of branches of one operator: weights of magnitude {weights}, each with biases of
 magnitude {biases}, in all channels, or in one channel among others with usual weights (with a positive
-bias, or with a negative one that a ReLU discards). `quantize` has each of these cases, the ways of torchao
-have each weight with each bias in one of them. Inputs are in 0..1, or zero in all samples where the row says
-so. `training` has a batch norm after each convolution, other than transposed ones with groups, into which
-torch cannot fold it. The program is lowered to TOSA-1.0+INT+int16.
+bias, or with a negative one that a ReLU discards). `quantize` has each weight with each bias in each of these
+cases, and torchao's flows have it in one of them. Inputs are in 0..1, or zero in all samples where the row
+says so. `training` has a batch norm after each convolution, other than transposed ones with groups, into
+which torch cannot fold it. The program is lowered to TOSA-1.0+INT+int16.
 
-- *branches*: how many there are.
+- *branches*: their number.
 - *saturated*: biases at the end of their integers.
 - *wrong*: branches whose quantized or lowered result is off by more than {tolerance:.0%} of its largest
   number, without a warning that names the call.

@@ -46,10 +46,10 @@ _HEAD = """# Concatenations of operands with different ranges
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-*beside* concatenates an image and features of it; the image is also what the features are computed from.
-*skip* concatenates features and a convolution of them, and also returns the features. *stack* stacks instead
-of concatenating. *spread* is the factor by which the weights of the second operand are larger; what reads
-the concatenation weighs both operands alike. *fixed*: a rule fixes the image to bytes, 255 meaning 1.0.
+*beside* concatenates an image and features that are computed from this image. *skip* concatenates features
+and a convolution of them, and also returns the features. *stack* stacks instead of concatenating. *spread* is
+the factor by which the weights of the second operand are larger; the reader of the concatenation weights both
+operands alike. *fixed*: a rule fixes the image to bytes, 255 meaning 1.0.
 
 *quantize*, *Quantizer* and *arm* are signal-to-noise ratios in dB of the lowered int8 program against
 float32, on images that were not calibrated on: by `tosaic.quantize`, and by torchao with `tosaic.Quantizer()`
