@@ -274,7 +274,7 @@ def test_products_with_an_addend_are_right_or_named_where_every_operator_has_a_s
 
 
 def test_an_addend_that_an_activation_discards_leaves_bits_where_every_operator_has_a_scale() -> None:
-    """The ReLU discards the addend of -3, so the one scale of all addends is chosen for those of about 0.05."""
+    """The ReLU discards the addend of -3, so the scale of all addends is chosen for those of about 0.05."""
     branches = [Branch("baddbmm", "below", weight, 3.0) for weight in (0.0, 1e-8, 0.1, 1.0)]
     found = measure(branches, "every operator", "quantize", zero=True)
     require_right(found)

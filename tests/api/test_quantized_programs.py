@@ -450,7 +450,7 @@ def test_a_returned_float_of_integers_is_right_within_16_bits(function, decibels
 
 
 def test_numbers_that_only_floats_read_do_not_get_a_unit_beside_huge_ones() -> None:
-    """The variance is left to floats; before, `where` made its numbers in the unit of -3e4, twice their own."""
+    """The variance is left to floats; before, `where` made its numbers in twice their own unit, for -3e4."""
     module = _Of(lambda x, flag: torch.where(flag, -3e4, x * 0.125).var(-1, correction=0))
     samples = [(torch.rand(2, 6) - 0.5, torch.tensor([[i % 2 == 0], [False]])) for i in range(4)]
     samples = [(x * 8, flag) for x, flag in samples]

@@ -179,7 +179,7 @@ NORMS: dict[str, Callable[..., Any]] = {
 def test_an_addend_that_a_norm_does_not_notice_may_vanish_in_the_unit_of_the_sum(
     name: str, door: str
 ) -> None:
-    """The layer scale of a residual block begins with 1e-6, and a norm reads the sum with 32 bits."""
+    """The layer scale of a residual block starts at 1e-6; a norm, which reads the sum, has 32 bits."""
 
     def block(net: Any, x: Any, m: Any, c: float) -> Any:
         y = nn.functional.layer_norm(x, (8,))

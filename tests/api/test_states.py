@@ -256,7 +256,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("stream", [Ring, Gated, Counting])
 def test_written_files_of_a_stream_compute_every_call(stream: type[nn.Module], tmp_path: Path) -> None:
-    """A .pte file had the 32 bits of a lowered counter as the elements of an int64, and could not be read."""
+    """Before, a .pte file had 32 bits for each int64 element of a lowered counter, and could not be read."""
     samples = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(i)),) for i in range(6)]
     eager = stream().eval()
     wanted = [[np.array(each.detach()) for each in _listed(eager(*sample))] for sample in samples]

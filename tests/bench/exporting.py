@@ -55,7 +55,7 @@ class Row:
     empty : float
         ExecuTorch's own share: `to_edge_transform_and_lower` without a partitioner, and `to_executorch`.
     db, through_db, their_db : float
-        The floats against the difference of the file's output, in dB.
+        Signal-to-noise ratio of the file's output against the floats, in dB.
     """
 
     network: str

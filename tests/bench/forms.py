@@ -3,7 +3,7 @@
     python tests/bench/forms.py [--rounds N] [NETWORK ...]
 
 The rows are those of `cpp/tosaic/kernels/gemm/forms.def` whose instruction set this machine runs. A network
-runs with the row and without it, in turns, in one process. Without it, the next row that fits computes.
+runs with the row and without it, in turns, in one process. Without it, the next row that fits is used.
 """
 
 from __future__ import annotations

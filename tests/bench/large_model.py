@@ -101,12 +101,12 @@ class Row:
 
     @property
     def copies(self) -> float:
-        """The time of lowering and saving, in copies of the weights."""
+        """The time of lowering and saving, as a multiple of the time to copy the weights."""
         return (self.lower + self.save) / self.yardstick.copy
 
     @property
     def copies_again(self) -> float:
-        """The same of repeated lowering, saving and copying."""
+        """The same multiple for repeated lowering, saving and copying."""
         return (self.lower_again + self.save_again) / self.yardstick.copy_again
 
     @property

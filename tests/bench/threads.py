@@ -1,12 +1,12 @@
-"""Runs of two threads: how much of what two cores can gain they gain.
+"""Runs of two threads: which share they reach of the speed-up that two cores can give.
 
     python tests/bench/threads.py [--rounds N] [NETWORK ...]
 
 In each round, three things take turns: runs of one thread; the same runs, half of them in one Python thread
 and half in another, each of one thread and with a session of its own; and runs of two threads. The second is
 the ideal: work that is cut in halves, with nothing to wait for. The gain of the ideal depends on the machine:
-two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths of it, and
-to give the same bytes.
+two cores may be one, or wait for one memory. Runs of two threads have to reach at least nine tenths of this
+gain, with the same bytes.
 
 Then runs after pauses are measured, as a camera has them between two images: threads sleep meanwhile.
 """
@@ -48,7 +48,7 @@ class Row:
     ----------
     network : str
     one, ideal, two : float
-        By one thread; two runs at once, by one thread each, for one of them; by two threads.
+        A run by one thread; half the time of two runs at once, by one thread each; a run by two threads.
     one_after_pause, two_after_pause : float
         A run after a pause, by one and by two threads.
     share : float

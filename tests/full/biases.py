@@ -2,13 +2,13 @@
 
     python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--all]
 
-Each job quantizes networks of branches, all of one operator, in one way of tosaic (`biases.measuring`), in
+Each job quantizes networks of branches, all of one operator, by one flow of tosaic (`biases.measuring`), in
 all configurations, and lowers them. Jobs are forks of a process that has imported and exported what all of
 them need. Results are appended to FILE as they come, and jobs in it are not run again. Exit code 1 if a bias
 saturates, or if a result is wrong without a warning or a refusal.
 
-`tosaic.quantize` gets every weight with every bias in every spread. The ways of torchao, whose time grows
-with the graph, get every weight with every bias, each in one of the spreads; `--all` gives them all spreads.
+`tosaic.quantize` gets every weight with every bias in every spread. torchao's flows, whose time grows with
+the graph, get every weight with every bias, each in one of the spreads; `--all` adds all spreads.
 """
 
 from __future__ import annotations

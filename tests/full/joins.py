@@ -34,7 +34,7 @@ from tosaic.annotation import Fixed, Inputs
 RESULTS = ROOT / "build" / "full" / "joins"
 PAGE = ROOT / "docs" / "measured" / "joins.md"
 SPREADS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
-# What 8 bits of the result leave to the narrower operand bounds the ratio.
+# The narrower operand uses only a part of the 8 bits of the result, which bounds the ratio.
 _LEAST_DB = dict(zip(SPREADS, (25.0, 35.0, 35.0, 30.0, 20.0, 10.0), strict=True))
 _IMAGE = Inputs({0: Fixed("int8", 1 / 255, -128, -128, 127)})
 _ALIKE_DB = 2.0  # by which the two quantizers may differ, which choose ranges by the same rules

@@ -70,13 +70,13 @@ class Measured:
     network, claimant : str
     delegates, kernels, size : int
     method : str
-        Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if it is
-        without the conversions, or ``no``.
+        Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if only
+        conversions differ, or ``no``.
     conversions, their_conversions : int
         How many calls only change a dtype or a dim order, plus how many TRANSPOSE operators the payloads
         have, in our file and in ExecuTorch's.
     payloads : str
-        Whether the payloads are: ``yes``, ``reshapes`` if only these are others, or ``no``.
+        Whether the payloads are equal: ``yes``, ``reshapes`` if only these differ, or ``no``.
     written : bool
         Whether ExecuTorch's deserialiser finds the payloads that were written.
     unlike : str

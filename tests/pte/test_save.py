@@ -240,7 +240,7 @@ class Computing(nn.Module):
 
 @pytest.mark.parametrize("form", ["kernels", "split"])
 def test_methods_of_a_file_do_not_write_each_others_states(tmp_path: Path, form: str) -> None:
-    """In one memory, the states of a method lay where the other methods have activations."""
+    """In one memory, the states of a method would lie where the other methods have activations."""
     modules = {"a": Counting(10.0), "plain": Computing(), "b": Counting(3.0)}
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
     programs: dict[str, Any] = {}
@@ -268,7 +268,7 @@ ORDERS = [(1, 0), (2, 0, 1), (0, 3, 1, 2), (0, 2, 3, 4, 1)]
 def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
     tmp_path: Path, order: tuple[int, ...], target: str | None
 ) -> None:
-    """A file that declared the order of the trace computed with bytes in another order, without an error."""
+    """A file that declared the traced order would compute with bytes in another order, without an error."""
 
     class Module(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -83,7 +83,7 @@ class Spectrum(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 def test_calls_with_complex_tensors_are_in_the_list(tmp_path: Path) -> None:
-    """The reader of files knew no complex dtypes, so that recipe cortex-m ended in an error."""
+    """Before, the reader of files had no complex dtypes, and recipe cortex-m failed."""
     path = tmp_path / "spectrum.pte"
     path.write_bytes(portable_file(Spectrum(), (torch.randn(1, 64),)))
     kernels = tosaic.registration.kernel_list(path)
