@@ -222,7 +222,7 @@ def test_an_addend_that_an_activation_discards_leaves_bits_to_the_products(opera
     found = measure([Branch(operator, "below", 1.0, 1e6)], "int16x8", "quantize")
     require_right(found)
     assert not found[0].refused
-    assert found[0].error < 0.01  # of weights with 8 bits
+    assert found[0].error < 0.01  # the rounding of weights to 8 bits
 
 
 # ---- addends with one scale ----

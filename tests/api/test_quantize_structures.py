@@ -601,7 +601,7 @@ def test_a_call_of_several_nodes_behind_a_view_has_a_scale_of_its_own(name: str)
     assert sqnr_db(leaves(quantized.run(*samples[0]))[0], torch.tensor(wanted[0])) > 25
 
 
-@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # of torch.export
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # a warning of torch.export
 @pytest.mark.parametrize("cls", [nn.GRU, nn.LSTM, nn.RNN])
 def test_recurrent_layers_of_one_step_are_quantized(cls: Any) -> None:
     x = torch.randn(1, 2, 4)

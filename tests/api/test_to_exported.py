@@ -716,7 +716,7 @@ def test_symbolic_sizes_stay_symbolic_with_their_range(forward: Any, size: int, 
         with torch.no_grad():
             wanted, computed = exported.module()(x), found.module()(x)
         assert computed.shape == wanted.shape
-        if forward is not scaled_by_size:  # whose range grows with the size
+        if forward is not scaled_by_size:  # its range grows with the size
             noise = float(((computed - wanted) ** 2).sum() / (wanted**2).sum())
             assert noise < 0.01
 

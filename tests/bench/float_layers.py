@@ -44,7 +44,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
 _ISAS = ("avx512vnni", "avx2")  # later sets have the same kernels of floats
 MOST = 0.9
 """How many times as long as oneDNN a network may take."""
-_MOST_ERROR = 1e-4  # of the results, relative to the greatest of them
+_MOST_ERROR = 1e-4  # the error of a result, relative to the greatest result
 
 
 @dataclass(frozen=True)

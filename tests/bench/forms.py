@@ -33,7 +33,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "resnet50", "deit_tiny")
 LEAST = 5.0
 """What a row has to save of the time of one of the networks, in percent."""
 _CALIBRATION_SAMPLES = 4
-_SECONDS = 0.03  # of the runs of a session in a round
+_SECONDS = 0.03  # for all runs of a session in a round
 _DTYPES = {"Pairs": "int8", "Quads": "int8", "CappedQuads": "int8", "WidePairs": "int16", "F32": "float32"}
 _CONFIGS = {"int8": tosaic.QConfig.int8, "int16": tosaic.QConfig.int16x8}
 

@@ -69,7 +69,7 @@ class Alone:
 
     shape: str
     seconds: tuple[float, ...]
-    groups: int  # of the largest graph
+    groups: int  # the number of groups of the largest graph
 
 
 @dataclass(frozen=True)

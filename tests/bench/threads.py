@@ -36,7 +36,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "deit_tiny")
 LEAST_SHARE = 0.9
 """The part of the ideal gain that two threads have to reach."""
 
-_SECONDS = 0.25  # of the runs of one thread in a round
+_SECONDS = 0.25  # for all runs of one thread in a round
 _PAUSE = 0.02  # seconds before a run
 
 

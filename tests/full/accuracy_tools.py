@@ -151,7 +151,7 @@ def _mixed(name: str) -> Result:
 
 
 def faults(result: dict[str, Any]) -> list[str]:
-    """Returns what is worse than it has to be."""
+    """Returns what is worse than required."""
     case, n = result["case"], result["numbers"]
     wrong = []
     if case in LEAST_GAIN and n["with"] - n["without"] < LEAST_GAIN[case]:

@@ -44,7 +44,7 @@ RESULTS = ROOT / "build" / "full" / "executorch_backend"
 PAGE = ROOT / "docs" / "measured" / "executorch_backend_networks.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DISTINCT = 8
-_LEAST_DB = 90.0  # of two float implementations
+_LEAST_DB = 90.0  # between two float implementations
 
 _HEAD = """# Networks with TosaicPartitioner
 

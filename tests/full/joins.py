@@ -37,7 +37,7 @@ SPREADS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
 # The narrower operand uses only a part of the 8 bits of the result, which bounds the ratio.
 _LEAST_DB = dict(zip(SPREADS, (25.0, 35.0, 35.0, 30.0, 20.0, 10.0), strict=True))
 _IMAGE = Inputs({0: Fixed("int8", 1 / 255, -128, -128, 127)})
-_ALIKE_DB = 2.0  # by which the two quantizers may differ, which choose ranges by the same rules
+_ALIKE_DB = 2.0  # the two quantizers choose ranges by the same rules, and may differ by this
 _CALIBRATION, _UNSEEN = 4, 4
 
 _HEAD = """# Concatenations of operands with different ranges

@@ -130,7 +130,7 @@ def measure(name: str, form: str) -> Measured:
         out.steps = len(plan.steps) - out.groups
         try:
             file = file_of(lower(program, [TosaicPartitioner(claimant)]))
-        except ValueError as error:  # of torch, while ExecuTorch decomposes the program
+        except ValueError as error:  # torch raises it while ExecuTorch decomposes the program
             out.error = str(error).partition("\n")[0]
             return out
     method = PteFile(_core.read_pte(file)).method()

@@ -52,8 +52,8 @@ _PACKAGES = ("pte", "torch_operators")
 _CALIBRATION, _UNSEEN = 4, (100, 101)
 _LEAST_DISTINCT = 8
 _EQUAL_DB = 1000.0  # in place of infinity, which JSON does not have
-_LEAST_DB = 90.0  # of two float implementations
-_LEAST_QDQ_DB = 30.0  # of two that round to int8 after sums of floats in another order
+_LEAST_DB = 90.0  # between two float implementations
+_LEAST_QDQ_DB = 30.0  # between two that round to int8 after float sums in different orders
 _ROUNDING_DB = 3.0  # how much farther from the other implementation we may be than torch is
 
 Arrays = list[np.ndarray[Any, Any]]

@@ -92,7 +92,7 @@ struct Call {
   Op op;
   Attrs attrs;
   std::vector<Array> operands = {};
-  DType dtype = DType::kF32;  // of the result
+  DType dtype = DType::kF32;  // dtype of the result
   Shape shape = {};
 };
 

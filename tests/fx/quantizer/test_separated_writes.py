@@ -68,7 +68,7 @@ def converted_and_model(function: Any) -> tuple[Any, Any, list[Any]]:
     for x in samples:
         prepared(x.clone())
     converted, model = convert_pt2e(prepared), exported.module()
-    for x in samples:  # what the state held at first is gone
+    for x in samples:  # overwrites the initial values of the states
         model(x.clone())
     return converted, model, samples
 
