@@ -120,7 +120,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if every calibration and every network is."""
+        """True if every calibration and every network is ok."""
         return all(each.ok for each in (*self.calibrations, *self.rows))
 
 

@@ -87,7 +87,7 @@ class Row:
 class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
-        """True if every network is."""
+        """True if every network is ok."""
         return all(row.ok for row in self.rows)
 
 
