@@ -211,7 +211,7 @@ def test_one_scale_of_all_channels_is_raised_only_if_no_weight_loses_bits() -> N
 
 
 def test_an_addend_that_the_result_hides_does_not_refuse_the_sum() -> None:
-    """The products are below one step of the result: no bit of them is owed to a reader."""
+    """The products are below one step of the result, so the sum needs no bit of them."""
     found = measure([Branch("addmm", "alone", 1e-4, 1e6)], "int8, one scale", "quantize")
     require_right(found)
     assert not found[0].refused
@@ -222,7 +222,7 @@ def test_an_addend_that_an_activation_discards_leaves_bits_to_the_products(opera
     found = measure([Branch(operator, "below", 1.0, 1e6)], "int16x8", "quantize")
     require_right(found)
     assert not found[0].refused
-    assert found[0].error < 0.01  # of weights with 8 bits
+    assert found[0].error < 0.01  # the rounding of weights to 8 bits
 
 
 # ---- addends with one scale ----
@@ -243,7 +243,7 @@ class Sum(nn.Module):
 
 
 def test_an_addend_with_one_scale_names_the_channels_that_it_loses() -> None:
-    """`tosaic.quantize` ends the range of the sum at 0, where the ReLU does; torchao's observers do not.
+    """`tosaic.quantize` cuts the range of the sum at 0, as the ReLU does; torchao's observers do not.
 
     Without every_operator, the addend stays float, and integer lowering adds its numbers.
     """
@@ -274,7 +274,7 @@ def test_products_with_an_addend_are_right_or_named_where_every_operator_has_a_s
 
 
 def test_an_addend_that_an_activation_discards_leaves_bits_where_every_operator_has_a_scale() -> None:
-    """An addend of -3, which the ReLU discards, has no part in the one scale of the addends of about 0.05."""
+    """The ReLU discards the addend of -3, so the scale of all addends is chosen for those of about 0.05."""
     branches = [Branch("baddbmm", "below", weight, 3.0) for weight in (0.0, 1e-8, 0.1, 1.0)]
     found = measure(branches, "every operator", "quantize", zero=True)
     require_right(found)
@@ -283,7 +283,7 @@ def test_an_addend_that_an_activation_discards_leaves_bits_where_every_operator_
 
 
 def test_an_addend_whose_unit_is_far_coarser_than_the_sums_is_named() -> None:
-    """Products of 3 leave 0 of the addend -3: its unit is sixty times that of the sum."""
+    """Products of 3 cancel the addend -3, so the unit of the addends is sixty times the unit of the sum."""
 
     class Cancelled(nn.Module):
         def __init__(self) -> None:
@@ -326,7 +326,7 @@ class Discarded(nn.Module):
 def test_an_addend_with_coarse_units_beside_what_is_read_of_the_sum_is_named_by_torchao_too(
     way: str, arm: Any
 ) -> None:
-    """One unit of the addend is 0.012, and the results end at 0.06."""
+    """One unit of the addend is 0.012, and the largest result is 0.06."""
     x = torch.zeros(1, 3, 4)
     quantizer = tosaic.Quantizer(tosaic.QConfig.int8(every_operator=True), compatible_with=arm)
     for chosen, least, named in ((way, -3.0, 1), (way, -0.06, 0), ("alone", -3.0, 0)):
@@ -368,7 +368,7 @@ def test_the_passes_of_arm_take_addmm_with_a_parameter() -> None:
 
 @pytest.mark.parametrize("way", ["quantize", "Quantizer"])
 def test_one_scale_for_a_weight_of_zeros_leaves_bits_to_small_biases(way: str) -> None:
-    """A bias of -1e6 that the ReLU discards, among others of about 0.1, which are all of the result."""
+    """The ReLU discards a bias of -1e6. The other biases, of about 0.1, are the whole result."""
     branches = [Branch("conv1d", "below", weight, 1e6) for weight in (0.0, 1e-6, 1e-3, 1.0)]
     found = measure(branches, "int8, one scale", way, zero=True)
     require_right(found)

@@ -271,7 +271,7 @@ def test_what_only_resembles_a_composite_is_not_fused_into_it(name: str) -> None
     fused = tosaic.Pipeline.default("TOSA-1.0+INT")["fuse-composites"].run(program)
     composites = {"layer_norm", "softmax", "log_softmax", "gelu", "silu", "rms_norm"}
     if name == "a mean over another axis than that of the centre":
-        composites.remove("rms_norm")  # of what is centred
+        composites.remove("rms_norm")  # the norm of the centred numbers may be fused
     assert not composites & {node.op for node in fused.nodes}
 
 

@@ -205,7 +205,7 @@ _HASHES = {
 
 @pytest.mark.parametrize("step", _HASHES)
 def test_a_mask_bounds_its_result_whatever_it_masks(step: str) -> None:
-    """The range of `x & c` grew with that of x, so that the fifth step was refused for an overflow."""
+    """Before, the range of `x & c` grew with the range of x, and the fifth step was refused for overflow."""
     data = torch.randint(0, 256, (1, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     function = _hash(_HASHES[step])
     lowered = _lowered(function, data, target="TOSA-1.0+INT")

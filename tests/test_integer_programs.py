@@ -451,7 +451,7 @@ def test_a_function_whose_intermediate_values_have_a_wide_range_is_within_two_un
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
 def test_products_of_products_keep_their_numbers(target: str) -> None:
-    """The proven range of such a chain is far beyond its numbers, which have to stay in the upper bits."""
+    """The proven range of the chain is far beyond its numbers, which must keep enough bits nevertheless."""
 
     def chain(x: torch.Tensor) -> torch.Tensor:
         first = x @ x.transpose(-1, -2)

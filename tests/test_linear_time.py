@@ -127,7 +127,7 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
 
 
 def test_the_visits_of_a_node_that_reads_one_value_often_grow_with_the_reads() -> None:
-    """Each of 400 reads considered the node 400 times: a second for 3 nodes."""
+    """Before, each of 400 reads considered the node 400 times: a second for 3 nodes."""
     visits = []
     for count in (50, 400):
         program = tosaic.from_exported(exported(lambda x, n=count: torch.cat([x * 2] * n), torch.ones(1, 8)))

@@ -89,7 +89,7 @@ def test_a_lookup_that_is_not_quantized_is_refused_by_name() -> None:
 
 
 def test_a_difference_of_16_bits_is_zero_at_the_largest_integer() -> None:
-    """What is left of `1 - mask` is multiplied with a huge number."""
+    """An error of `1 - mask` at mask = 1 would be multiplied by -1e4."""
 
     class Masked(torch.nn.Module):
         def forward(self, mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

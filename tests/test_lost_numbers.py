@@ -45,7 +45,7 @@ WEIGHT = torch.tensor([-0.00625, 0.538, 0.713, 0.591])
 
 @pytest.mark.parametrize("norm", ["rms_norm", "layer_norm", "group_norm"])
 def test_small_weights_of_a_norm_keep_their_bits_beside_large_ones(norm: str) -> None:
-    """With 15 bits of the largest weight, the first channel was off by 1/800."""
+    """With 15 bits for the largest weight, the first channel would be off by 1/800."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         if norm == "rms_norm":
@@ -59,7 +59,7 @@ def test_small_weights_of_a_norm_keep_their_bits_beside_large_ones(norm: str) ->
 
 
 def test_a_bias_keeps_its_bits_beside_sums_of_counts() -> None:
-    """The unit of sums of 32,767 rounded the bias to 5 units of the result."""
+    """In a unit for counts up to 32,767, the bias would be rounded to multiples of 5 units of the result."""
     weight, bias = torch.rand(6, 3) - 0.5, torch.rand(6) - 0.5
     program, calls = quantized(
         lambda x, n: (x + 1, F.linear(n.float() * (n > 100), weight, bias)),
@@ -74,7 +74,7 @@ def test_a_bias_keeps_its_bits_beside_sums_of_counts() -> None:
 def test_a_mask_of_large_numbers_hides_scores_that_were_cast(
     bits: tuple[str, str], dtype: torch.dtype
 ) -> None:
-    """The mask was not bounded next to a cast: one unit of 2.8 for all scores."""
+    """Before, a mask next to a cast was not bounded: all scores had a unit of 2.8."""
     keys, values = torch.rand(4, 4, 3, 8) - 0.5, torch.rand(4, 4, 3, 4)
     mask = torch.tensor([[0.0, -1e9, 0.0]])
 
@@ -87,7 +87,7 @@ def test_a_mask_of_large_numbers_hides_scores_that_were_cast(
 
 
 def test_the_order_of_numbers_beside_a_huge_one_is_kept() -> None:
-    """A table made one integer of all numbers but the huge one, and argmax found the first of them."""
+    """Before, a table had one integer for all numbers but the huge one, and argmin returned the first."""
     program, calls = quantized(
         lambda x: (x.abs(), torch.where(x > 0.2, x, 1e30).argmin(1)), lambda: (torch.randn(6, 5),), INT8[0]
     )
@@ -114,7 +114,7 @@ def test_constants_beside_a_huge_number_are_not_all_zero(bits: tuple[str, str]) 
 def test_a_product_of_a_counter_and_a_small_number_is_a_float_where_there_are_floats(
     bits: tuple[str, str],
 ) -> None:
-    """The unit for a count of 32 bits made 0 of 0.491."""
+    """In a unit for a count of 32 bits, 0.491 would be 0."""
     number = torch.full((1, 1), 0.491)
     program, calls = quantized(
         lambda x, n: (x + 1, (number * n).abs().reshape(()).expand(4, 2)),
@@ -127,7 +127,7 @@ def test_a_product_of_a_counter_and_a_small_number_is_a_float_where_there_are_fl
 
 
 def test_a_function_that_is_nan_at_minus_infinity_is_refused() -> None:
-    """The integer that represents minus infinity was taken for a number: x - x was 0."""
+    """Before, the integer for minus infinity was taken for a number: x - x was 0, and not NaN."""
     program, calls = quantized(
         lambda x, m: torch.lerp(*[x.masked_fill(m, -torch.inf).amin(0)] * 2, 0.25),
         lambda: (torch.randn(5, 3), torch.rand(5, 3) < 0.3),

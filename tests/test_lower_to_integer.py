@@ -832,7 +832,7 @@ def test_weights_and_biases_that_the_graph_quantizes_are_folded_to_integer_const
 
 
 def test_a_part_of_a_composite_keeps_bits_of_each_operand() -> None:
-    """A mask that lifts scores by a huge number is not bounded, and leaves no bits to them."""
+    """A mask that adds a huge number to scores is not bounded, and leaves no bits to the scores."""
     lifted = torch.where(torch.arange(6) < 4, 1e12, 0.0).expand(6, 6).contiguous()
 
     def call(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -973,7 +973,7 @@ def test_bounds_of_a_clamp_that_leave_one_number_give_that_number(bounds: tuple[
 def test_a_function_that_turns_between_the_entries_of_a_table_is_refused_by_name(
     name: str, scale: float, is_wild: bool
 ) -> None:
-    """The product has more integers than a table has entries. A single step, as of atan, is different."""
+    """The product has more integers than a table has entries, but a single step, as of atan, is lowered."""
     x, y = (integers(4, 40, dtype=torch.int16, seed=seed) for seed in (5, 8))
 
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -1011,7 +1011,7 @@ def test_the_remainder_of_a_wide_number_steps_where_torchs_does(name: str, by: f
 
 @pytest.mark.parametrize("then", [lambda x: x, lambda x: F.relu(x), lambda x: x.reshape(2, 4).amax(1)])
 def test_a_returned_constant_does_not_become_0(then) -> None:
-    """The unit of the numbers next to it made 0 of 1e-30, which an output returns."""
+    """In the unit of the other numbers, 1e-30 would become 0, and an output returns it."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return then(torch.cat((dq(x, 0.01, 0), torch.full((4,), 1e-30))))

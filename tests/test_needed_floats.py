@@ -97,7 +97,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("bits", TARGETS)
 @pytest.mark.parametrize("network", [Pooled, Twice])
 def test_a_batch_norm_of_any_zero_point_is_computed_with_integers(network: Any, bits: str) -> None:
-    """A zero point of -1 makes 128 of the integer 127: one more bit than -128 has."""
+    """With zero point -1, the integer 127 is 128 units, which needs one bit more than -128."""
     zero_points = set()
     for high in (0.496, 0.5, 0.504, 0.508, 0.512):
 
@@ -118,7 +118,7 @@ def test_a_batch_norm_of_any_zero_point_is_computed_with_integers(network: Any, 
 @pytest.mark.parametrize("large", [1e4, -2e4])
 @pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
 def test_rows_of_equal_numbers_are_normed_to_zero(name: str, large: float) -> None:
-    """In one unit with small numbers, large numbers need so many bits that their mean is rounded."""
+    """In the unit of the small numbers, large numbers have so many bits that their mean is rounded."""
 
     def function(x: Tensor) -> Any:
         rows = torch.stack([x, torch.full_like(x, large)], 1)
@@ -199,7 +199,7 @@ def test_a_function_of_a_bool_is_a_table_of_the_integers_that_occur(name: str, b
 
 
 def test_whole_numbers_are_in_one_unit_with_finer_ones() -> None:
-    """Of round(x), which an f16 between keeps from being quantized, no reader notices less than 1."""
+    """The cast to f16 keeps round(x) from being quantized, and no reader of it notices less than 1."""
     at = torch.zeros(1, 4, dtype=torch.int64)
 
     def function(x: Tensor) -> Any:
@@ -220,7 +220,7 @@ WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_of_integers_lose_nothing_in_their_unit(name: str) -> None:
-    """The unit is 1, and the numbers for the least integers are few units, which are all of their bits."""
+    """The unit is 1, so the numbers for small integers have few bits, but these are exact."""
     outputs = check(
         Function(lambda x, y: (WHOLE[name](x), y + 1)),
         lambda: (torch.randint(-128, 128, (40,)).to(torch.int8), torch.randn(2, 4)),
@@ -238,7 +238,7 @@ COUNTED: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_bounds_beyond_the_numbers_that_a_cast_makes_need_no_unit(name: str) -> None:
-    """bound-numbers clamps what the readers saturate: far beyond all integers of the operand."""
+    """bound-numbers may insert clamps whose bounds are far beyond all integers of the operand."""
     whole = lambda x: torch.round(x * 4).clamp(-100, 100).to(torch.int16).float()  # noqa: E731
     check(Function(lambda x: COUNTED[name](whole(x))), lambda: (torch.rand(2, 4) * 4 - 2,), "int8")
 
@@ -260,7 +260,7 @@ READERS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", POLES)
 def test_numbers_that_are_bounded_behind_a_pole_are_one_table(name: str, reader: str) -> None:
-    """1 / x has no numbers at 0, and round(4 / x), clamped, has some everywhere."""
+    """1 / x has no finite number at 0, but the clamped round(4 / x) has one for every integer."""
 
     def function(x: Tensor) -> Any:
         return READERS[reader](torch.round(POLES[name](torch.exp(x))).clamp(-100, 100))
@@ -290,7 +290,7 @@ def test_integers_of_16_bits_that_a_function_makes_nan_of_have_a_mask(name: str)
 @pytest.mark.parametrize("name", ["rsqrt", "log", "reciprocal"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
 def test_a_function_of_counts_has_an_entry_for_each_next_to_its_pole(name: str, dtype: torch.dtype) -> None:
-    """Counts are exact: none of them is closer to zero than its bits tell."""
+    """Counts are exact, so a count next to the pole at zero has no rounding error."""
     module = Function(lambda x: getattr(torch, name)(x[:, 1:].float()))
     draw = lambda: (torch.randint(3, 120, (2, 7)).to(dtype),)  # noqa: E731
     program, made, _ = lowered(module, draw, "int8")
@@ -302,7 +302,7 @@ def test_a_function_of_counts_has_an_entry_for_each_next_to_its_pole(name: str, 
 @pytest.mark.parametrize("bits", TARGETS)
 @pytest.mark.parametrize("name", ["sin", "cos"])
 def test_a_sine_of_many_turns_is_computed_from_the_fraction_of_a_turn(name: str, bits: str) -> None:
-    """Numbers next to a mask of -1e4 have turns so close that samples of the sine tell nothing."""
+    """In a table over a range up to -1e4, entries would be more than a turn of the sine apart."""
 
     def function(x: Tensor, y: Tensor) -> Any:
         return getattr(torch, name)(torch.where(y, x, -1e4) + 1)

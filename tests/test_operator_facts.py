@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A comment in front of a switch that may have a default, with the reason: `// open switch: ...`.
 EXCEPTION = re.compile(r"// open switch: \S.*\n\s*$")
-CHAIN = 4  # from this number of comparisons with operators on, an expression is a table
+CHAIN = 4  # an expression with this many comparisons with operators should be a table
 
 
 def _without_text(source: str) -> str:

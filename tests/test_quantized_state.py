@@ -220,6 +220,6 @@ def test_a_stored_integer_is_bounded_as_the_program_reads_it(
     assert [state.dtype for state in lowered.states] == ["i8"]
     calls = torch.tensor([[-16.0, 15.875, 1.0, -3.0], [1.0, 2.0, -30.0, 16.0], [0.5, -0.25, 3.0, 2.0]])
     samples = [(x,) for x in [*calls[:, None], *calls[:, None]]]
-    assert tosaic.compare(exported, lowered, samples).ok  # what is stored, too
+    assert tosaic.compare(exported, lowered, samples).ok  # compares the stored states, too
     for (x,) in samples:
         np.testing.assert_array_equal(lowered.run(x), module(x).numpy())

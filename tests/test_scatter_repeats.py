@@ -101,7 +101,7 @@ def test_integers_are_written_as_floats_are() -> None:
 
 @pytest.mark.parametrize("how", [how for how in WRITES if "index_" in how])
 def test_a_value_is_converted_before_it_is_repeated(how: str) -> None:
-    """The write and the value have ranges of their own, so that a RESCALE stood between both."""
+    """The write and the value have ranges of their own, so that a RESCALE is between both."""
     args = arguments()
     exported = torch.export.export(Written(WRITES[how]), args)
     quantized = tosaic.quantize(exported, [args], progress=False)
@@ -145,7 +145,7 @@ VALUES: dict[str, Write] = {
 
 @pytest.mark.parametrize("how", VALUES)
 def test_the_last_of_several_values_at_an_index_stays(how: str) -> None:
-    """The write was left to SCATTER, whose result is unpredictable if an index occurs twice."""
+    """Before, the write became a SCATTER, whose result is unpredictable if an index occurs twice."""
     require_numbers_of_torch(Written(VALUES[how]))
 
 

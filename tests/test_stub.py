@@ -16,7 +16,7 @@ import pytest
 
 CORE = importlib.import_module("tosaic._core")
 STUB = Path(__file__).resolve().parents[1] / "python" / "tosaic" / "_core.pyi"
-Parameters = tuple[list[str], list[str]]  # by position, by name alone
+Parameters = tuple[list[str], list[str]]  # names of positional and of keyword-only parameters
 _OF_PYBIND = "_pybind11_conduit_v1_"
 _IMPLICIT = {"__iter__", "__buffer__", "__hash__"}  # of the sequence protocol and of the type in C
 

@@ -200,7 +200,7 @@ def test_values_at_stage_quantized_are_compared_by_the_numbers_that_they_represe
 
 
 def test_the_rounding_of_an_input_is_not_taken_for_the_call_that_reads_it() -> None:
-    """The product becomes a part of a table, so that only the rounding of its operand is left of it."""
+    """The lowered program has the product inside of a table, after the rounding of its operand."""
 
     class Rounded(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -524,7 +524,7 @@ def test_integers_of_uint8_and_int8_that_represent_the_same_numbers_are_compared
 
 
 def test_floats_of_a_dequantized_result_are_not_taken_for_its_integers() -> None:
-    """In b, the result of the write and its floats belong to one call, with moved axes."""
+    """In the lowered program, integers and floats of the write belong to one call, with moved axes."""
 
     class Filled(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -588,7 +588,7 @@ def test_the_bounded_form_of_a_result_is_not_taken_for_the_form_that_floats_read
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: float) -> None:
-    """Twice a value has its integers at another scale, so the node is gone when slices are lowered."""
+    """The product has the integers of x at another scale, so the lowered program slices x instead of it."""
 
     class Doubled(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -608,7 +608,7 @@ def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: f
 
 
 def test_an_operand_that_is_rounded_before_the_values_of_another_call() -> None:
-    """The state belongs to the concatenation, which comes after the function that its table replaces."""
+    """The rounding of the state belongs to `cat`, but a table of the earlier sigmoid includes the join."""
 
     class Kept(nn.Module):
         def __init__(self) -> None:
@@ -629,7 +629,7 @@ def test_an_operand_that_is_rounded_before_the_values_of_another_call() -> None:
 
 
 def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it() -> None:
-    """The table of the sine rounds as the pad does; a clamp in floats reads the same input."""
+    """The table of the sine has the scale of the pad's result; a clamp reads the same input as floats."""
 
     class Padded(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -646,7 +646,7 @@ def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it()
 
 
 def test_a_rounding_between_two_scales_that_is_off_by_a_unit_is_not_a_fault() -> None:
-    """The unit of the output is a float, too: the distance of two integers may be a unit and a rounding."""
+    """The distance of two integers that differ by a unit may exceed the unit, since floats are rounded."""
 
     class Stored(nn.Module):
         def __init__(self) -> None:
@@ -692,7 +692,7 @@ def test_a_number_near_a_tie_may_be_rounded_either_way_in_front_of_a_movement() 
 
 
 def test_a_product_that_a_movement_and_floats_follow_is_judged_with_its_rounding() -> None:
-    """b has merged the movement into the product. The movement that ends in floats is not a quantizer."""
+    """The lowered program merges `roll` into the product; the reshape after it returns floats."""
 
     class Product(torch.nn.Module):
         def __init__(self) -> None:
@@ -714,7 +714,7 @@ def test_a_product_that_a_movement_and_floats_follow_is_judged_with_its_rounding
 
 @pytest.mark.parametrize("seed", [2, 6])
 def test_parts_of_a_doubled_value_have_the_integers_of_the_value_with_another_scale(seed: int) -> None:
-    """b selects parts of x where a selects parts of x + x, and other parts of x are read as x."""
+    """The lowered program selects parts of x for parts of x + x, and reads other parts of x as x."""
 
     class Doubled(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -734,7 +734,7 @@ def test_parts_of_a_doubled_value_have_the_integers_of_the_value_with_another_sc
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_returned_movement_of_a_scaled_value_has_the_scale_of_the_product(factor: float) -> None:
-    """The product has the integers of x, and its movement is a part of a node with another name."""
+    """The product has the integers of its operand; its movement is inside of a node with another name."""
 
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -759,7 +759,7 @@ def test_a_returned_movement_of_a_scaled_value_has_the_scale_of_the_product(fact
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT+int16", "TOSA-1.0+INT+FP+int16"])
 def test_a_part_of_a_multiple_of_counts_has_the_integers_of_the_counts(target: str) -> None:
-    """b slices the rounded counts, and a slices the floats of their product with a number."""
+    """The lowered program slices the counts, and the quantized program the floats of a product with them."""
 
     class Multiple(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -778,7 +778,7 @@ def test_a_part_of_a_multiple_of_counts_has_the_integers_of_the_counts(target: s
 
 
 def test_a_comparison_that_is_known_is_not_taken_for_the_operand_that_others_read() -> None:
-    """b has no comparison of a value with itself, and the widened operand is read by other calls."""
+    """The lowered program has no comparison of a value with itself; other calls read the cast operand."""
 
     class Compared(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -37,7 +37,7 @@ JOINED = ("cat", lambda y, m, c: torch.cat([y, torch.full((2, 2, 8), c)], 1))
 
 
 class Net(nn.Module):
-    """A sum of what is visible: the threshold needs a place among the integers."""
+    """A sum of the visible numbers. The comparison with a threshold needs integers next to the threshold."""
 
     def __init__(self, place: Callable[[Tensor, Tensor, float], Tensor], number: float) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def test_ordinary_results_are_not_named(name: str, caplog: Any) -> None:
 
 
 def test_numbers_beside_a_number_that_makes_zeros_of_them_are_known(caplog: Any) -> None:
-    """A histogram whose largest number is -1e9 counts all numbers up to 238 as zero."""
+    """In a histogram, numbers up to 238 count as zero if the largest magnitude is 1e9."""
 
     def scaled(y: Tensor, m: Tensor, c: float) -> Tensor:
         return y.masked_fill(m, c) * 0.3 + torch.linspace(-1, 1, 8)

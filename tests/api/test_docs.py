@@ -164,7 +164,7 @@ TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "tests"
 
 
 def missing_sources(text: str) -> list[str]:
-    """Returns the named sources that no file of the repository is."""
+    """Returns the named sources that are no file of the repository."""
     folders = [ROOT / name for name in ("cpp", "python", "bindings", "tests", "docs", "notebooks")]
     files = [path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts]
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in files}

@@ -106,7 +106,7 @@ def test_a_function_of_numbers_of_32_bits_is_exact(name: str, bits: str) -> None
 
 @pytest.mark.parametrize("bits", TARGETS)
 def test_a_function_with_a_kink_is_exact_up_to_the_end_of_its_range(bits: str) -> None:
-    """The last line of many ended at a knot outside of the range, which had the value at its end."""
+    """Before, a table's last line often ended beyond the range, with the value at the end of the range."""
 
     def forward(_: nn.Module, x: torch.Tensor, m: torch.Tensor) -> Any:
         y = torch.stack([x, x.flip(0)], -1).clamp(-3, 1.33).amax(-1)
@@ -167,7 +167,7 @@ def test_numbers_far_apart_keep_their_bits(case: str, bits: str) -> None:
 
 @pytest.mark.parametrize("bits", TARGETS)
 def test_an_order_of_products_far_apart_is_refused(bits: str) -> None:
-    """Most products had one integer, and the largest of a row without a winner was any of them."""
+    """In one unit, most products of a row would be equal, and argmax would find any of them."""
     module = Function(lambda s, x, m: (x * (1 + m.float() * 1e9)).argmax(1))
     program = quantized(module, bits, plain(4, 0))
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, program, target=TARGETS[bits])
@@ -206,7 +206,7 @@ def test_a_root_of_parts_of_bytes_saturates_at_its_pole(bits: str) -> None:
 
 @pytest.mark.parametrize("bits", TARGETS)
 def test_a_count_times_a_constant_is_exact_after_movement(bits: str) -> None:
-    """The factor has more axes than the count: its product lost the last bit of the count."""
+    """The factor has more axes than the count; before, the product lost the last bit of the count."""
 
     class Counting(nn.Module):
         def __init__(self) -> None:

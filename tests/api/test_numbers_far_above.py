@@ -1,7 +1,7 @@
-"""Numbers far beyond the data of which no reader tells how far, such as the largest one of a softmax.
+"""Numbers far above the data, whose distance no reader notices, such as the largest score of a softmax.
 
-One unit for such a number and for data leaves nothing of the data, so the number is bounded where nothing
-changes. Where a reader does tell, lowering refuses or is exact.
+One unit for such a number and for data leaves no bits to the data, so the number is clamped if that changes
+no result. If a reader notices the distance, lowering refuses or is exact.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ MASKED_ORDERS: dict[str, Function] = {
 @pytest.mark.parametrize("bits", TARGETS)
 @pytest.mark.parametrize("case", MASKED_ORDERS)
 def test_a_computed_mask_that_is_added_keeps_the_order_of_the_others(case: str, bits: str) -> None:
-    """A table of the sum made one integer of all numbers that the mask does not hide."""
+    """Before, a table of the sum had one integer for all numbers that the mask does not hide."""
     module = made(MASKED_ORDERS[case])
     program = quantized("quantize", module, bits)
     lowered = tosaic.lower(program, target=TARGETS[bits])
@@ -183,7 +183,7 @@ def test_a_computed_mask_that_is_added_keeps_the_order_of_the_others(case: str, 
 
 @pytest.mark.parametrize("compare", [torch.ne, torch.eq, torch.gt, torch.le])
 def test_a_far_number_differs_from_the_largest_integer_of_the_other_operand(compare: Any) -> None:
-    """The far number was bounded one of its fine units above x, which the common unit rounds away."""
+    """Before, the far number was clamped to a fine step above x, which the common unit rounded away."""
     module = made(lambda s, x, m: compare(x.masked_fill(m, 1e9), x))
     program = quantized("quantize", module, "int8")
     lowered = tosaic.lower(program, target=TARGETS["int8"])

@@ -312,7 +312,7 @@ def test_trace_events_of_steps_lie_inside_of_runs(case, profile, tmp_path) -> No
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(runs))
     inside = [event for event in events if event["cat"] != "run"]
     assert len(inside) == 4 * (len(profile.steps) + 2)  # inputs and outputs
-    slack = 1e-3  # of a microsecond: floats
+    slack = 1e-3  # microseconds: floats are rounded
     for event in inside:
         begin, end = event["ts"], event["ts"] + event["dur"]
         assert any(run["ts"] - slack <= begin <= end <= run["ts"] + run["dur"] + slack for run in runs), event

@@ -139,7 +139,7 @@ def test_a_moving_average_depends_on_the_order_of_samples_alone(exported) -> Non
 
 
 def test_samples_of_a_program_with_states_run_from_the_initial_values_and_in_a_row() -> None:
-    """With each sample from the initial values alone, the second call of a row clips the sum."""
+    """If all samples ran from the initial values only, the range would clip the sum in a second call."""
 
     class Sum(nn.Module):
         def __init__(self) -> None:
@@ -545,7 +545,7 @@ def test_a_mix_may_have_layers_of_floats(exported) -> None:
 
 
 def test_a_range_that_ends_where_a_function_is_flat_has_the_least_error_behind_it() -> None:
-    """The range of what a sigmoid reads ended where its result stays the same, which is not the best end."""
+    """Before, the range of a sigmoid's operand ended where the sigmoid is flat, which is not the best end."""
     torch.manual_seed(0)
     layer = nn.Linear(32, 64)
     with torch.no_grad():

@@ -432,7 +432,7 @@ def test_an_input_that_is_returned_bounded_has_integers_of_what_is_returned() ->
         np.testing.assert_allclose(
             leaves(shared.run(*samples[0]))[1], wanted[1], atol=0.501 * shared.inputs[0].qparams.scale
         )
-    # Nothing else reads the input, so that its integers end a quarter beyond the result.
+    # Nothing else reads the input, so its range is the range of the result and a quarter of it as a margin.
     samples, own, wanted = beside(lambda _, x: x.clamp(-0.5, 0.5), (2, 4), linear=False)
     lowered = require_integers(own, samples[0])
     assert lowered.outputs[0].qparams == own.inputs[0].qparams
@@ -588,7 +588,7 @@ def test_results_that_do_not_depend_on_a_quantized_operand_are_integers(function
 
 @pytest.mark.parametrize("name", ["kron", "cumprod"])
 def test_a_call_of_several_nodes_behind_a_view_has_a_scale_of_its_own(name: str) -> None:
-    """One view of two, the second of which is inside of the call, is not a unit."""
+    """The view before the call and a view in its expansion are not taken for one view."""
 
     def call(module: Any, x: torch.Tensor) -> torch.Tensor:
         y = module.linear(x).reshape(1, 2, 1, 2, 1, 2)
@@ -601,7 +601,7 @@ def test_a_call_of_several_nodes_behind_a_view_has_a_scale_of_its_own(name: str)
     assert sqnr_db(leaves(quantized.run(*samples[0]))[0], torch.tensor(wanted[0])) > 25
 
 
-@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # of torch.export
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # a warning of torch.export
 @pytest.mark.parametrize("cls", [nn.GRU, nn.LSTM, nn.RNN])
 def test_recurrent_layers_of_one_step_are_quantized(cls: Any) -> None:
     x = torch.randn(1, 2, 4)
@@ -880,7 +880,7 @@ def test_sorted_numbers_are_integers_as_their_operand_is_through_both_doors(name
 
 
 def test_the_best_are_compared_with_all_in_their_own_integers() -> None:
-    """A threshold with another scale would hide the number that it is."""
+    """A threshold with another scale might exceed the number that it equals."""
     module = OfLinear(lambda y: y >= y.topk(4)[0][:, -1:]).eval()
     samples = [(torch.randn(4, 8, generator=torch.Generator().manual_seed(i)),) for i in range(16)]
     quantized = tosaic.quantize(torch.export.export(module, samples[0]), samples, progress=False)
@@ -890,7 +890,7 @@ def test_the_best_are_compared_with_all_in_their_own_integers() -> None:
 
 
 def test_numbers_of_a_tuple_are_whole_only_if_they_were_before() -> None:
-    """Numbers that are taken for whole ones get a power of two as their scale."""
+    """Whole numbers get a power of two as their scale, and other numbers do not."""
     samples = [(torch.randn(4, 8, generator=torch.Generator().manual_seed(i)),) for i in range(16)]
     for function, is_power in (
         (lambda y: of_best(y).topk(3), False),
@@ -999,7 +999,7 @@ BOUNDS = {
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_layer_behind_a_clamp_is_one_convolution(name: str, *, pooled: bool, returned: bool) -> None:
-    """The bounds of the clamp are rounded to the scale of what it bounds."""
+    """The bounds of the clamp are rounded to the scale of its operand."""
     torch.manual_seed(0)
     for layer in (nn.Conv2d(3, 4, 3), nn.Linear(4 if pooled else 8, 4)):
         module = Bounded(BOUNDS[name], layer, pooled=pooled, returned=returned).eval()

@@ -192,7 +192,7 @@ def test_a_function_of_counts_is_exact_at_each_of_them(function, dtype) -> None:
 
 @pytest.mark.parametrize("name", ["addmm", "baddbmm"])
 def test_a_scaled_bias_does_not_make_the_unit_of_the_sum_coarse(name: str) -> None:
-    """The unit of the sum was chosen for a bias that uses all 32 bits of its integers."""
+    """Before, the unit of the sum was chosen for a bias whose integers use all 32 bits."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -244,7 +244,7 @@ def _softmax_exp(x: torch.Tensor) -> torch.Tensor:
 )
 @pytest.mark.parametrize(("config", "more"), [("int8", ""), ("int16x8", "+int16")])
 def test_a_part_of_a_chain_loses_no_bits_of_the_result(function, config: str, more: str) -> None:
-    """The unit or the bound of a part was chosen from all integers, not from those that occur."""
+    """Before, the unit or the bound of a part was chosen from all integers, not from those that occur."""
 
     class Chain(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -291,7 +291,7 @@ def _joined(join) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
     ids=["where", "where and reshape", "pad", "cat", "cat of two scales"],
 )
 def test_numbers_that_an_output_returns_beside_a_huge_constant_keep_their_bits(join) -> None:
-    """The unit of 29 bits for the huge number was 4 steps of the other numbers."""
+    """With 29 bits for the huge number, one unit would be 4 steps of the other numbers."""
     quantized, samples = _joined(join)
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
     assert tosaic.compare(quantized, lowered, samples).ok
@@ -299,7 +299,7 @@ def test_numbers_that_an_output_returns_beside_a_huge_constant_keep_their_bits(j
     for sample in samples:
         expected, found = quantized.run(*sample), lowered.run(*sample)
         small = np.abs(expected) < 1
-        # One step of the product itself.
+        # The bound is one step of the product.
         assert np.abs(found - expected)[small].max(initial=0) <= 1.01 * step
         np.testing.assert_allclose(found[~small], expected[~small], rtol=2e-7)
 
@@ -314,7 +314,7 @@ def test_a_unit_for_a_huge_constant_that_loses_bits_of_a_returned_number_is_refu
 
 
 def test_a_reader_of_a_returned_sum_notices_what_the_output_hides() -> None:
-    """The output needs a unit for -1e9, in which the numbers that the tangent tells apart are all equal."""
+    """The output needs a unit for -1e9, in which all numbers are equal that tanh distinguishes."""
 
     class Masked(nn.Module):
         def forward(self, x: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -347,7 +347,7 @@ def test_a_reader_of_a_returned_sum_notices_what_the_output_hides() -> None:
     ids=["elu", "softplus", "sigmoid", "clamp"],
 )
 def test_a_returned_function_of_counts_is_exact_where_it_is_small(function) -> None:
-    """The table left out what is small compared with the largest result: elu(-9) was elu(-4)."""
+    """Before, the table lacked results that are small next to the largest one: elu(-9) was elu(-4)."""
 
     class Counts(nn.Module):
         def forward(self, counts: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -383,7 +383,7 @@ class _Of(nn.Module):
 @pytest.mark.parametrize("size", [1e6, 1e9, 1e14])
 @pytest.mark.parametrize("config", ["int8", "int16x8"])
 def test_the_logarithm_of_a_softmax_is_kept_beside_huge_scores(size: float, config: str) -> None:
-    """The unit was one for the scores: log(2) was 0 or 1.02."""
+    """Before, the unit was chosen for the scores: log(2) was 0 or 1.02."""
     random = torch.Generator().manual_seed(0)
     scores = torch.rand(3, 4, 2, generator=random) * 2 * size - size
     samples = [(scores,), (torch.full_like(scores, size),), (scores.sign() * size,)]
@@ -423,7 +423,7 @@ def test_a_function_of_counts_has_an_entry_for_each_that_a_cast_makes(function) 
 
 
 def test_a_variance_that_squares_of_a_huge_constant_would_hide_is_refused() -> None:
-    """All of a row is the constant, or nothing is: the variance is small, and its unit was 1."""
+    """All or no numbers of a row are the constant, so its variance is small, but its unit would be 1."""
     module = _Of(lambda x, flag: torch.where(flag, -3e4, x * 0.5).var(-1, correction=0))
     samples = [(torch.rand(2, 6) - 0.5, torch.tensor([[i % 2 == 0], [False]])) for i in range(4)]
     quantized = _quantized(module, samples, "int16x8")
@@ -450,7 +450,7 @@ def test_a_returned_float_of_integers_is_right_within_16_bits(function, decibels
 
 
 def test_numbers_that_only_floats_read_do_not_get_a_unit_beside_huge_ones() -> None:
-    """The variance is left to floats: `where` gave it numbers in units that -3e4 needs, twice their own."""
+    """The variance is left to floats; before, `where` made its numbers in twice their own unit, for -3e4."""
     module = _Of(lambda x, flag: torch.where(flag, -3e4, x * 0.125).var(-1, correction=0))
     samples = [(torch.rand(2, 6) - 0.5, torch.tensor([[i % 2 == 0], [False]])) for i in range(4)]
     samples = [(x * 8, flag) for x, flag in samples]
@@ -463,7 +463,7 @@ def test_numbers_that_only_floats_read_do_not_get_a_unit_beside_huge_ones() -> N
 
 
 def test_a_product_of_counts_is_right_within_its_unit() -> None:
-    """255^5 has 40 bits: in 32, a product of small numbers has one unit of 2,048."""
+    """The largest product, 255^5, has 40 bits: with 32 bits for it, the unit of all products is 2,048."""
     module = _Of(lambda x, w: (x.to(torch.float32).prod(0, keepdim=True), w * 2))
     random = torch.Generator().manual_seed(0)
     samples = [
@@ -581,7 +581,7 @@ class _Scaled(nn.Module):
 @pytest.mark.parametrize("config", ["int8", "int16x8"])
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_integers_of_another_value_are_read_at_the_scale_of_their_own(counts: bool, config: str) -> None:
-    """Floats read the product at the scale of its operand: 3.5 times as large, without a word."""
+    """Before, floats read the product at the scale of its operand: 3.5 times as large, without a warning."""
     random = torch.Generator().manual_seed(0)
     samples = [(torch.rand(4, generator=random) * 17 - 10,) for _ in range(6)]
     exported = torch.export.export(_Scaled(counts), samples[0])

@@ -174,7 +174,7 @@ def test_a_sidecar_that_may_have_no_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.tosa.json").symlink_to("/dev/zero")
     with pytest.raises(tosaic.ReadError, match="a device or pipe"):
         tosaic.load_tosa(tmp_path / "m.tosa")
-    lowered.save(tmp_path / "m.tosa")  # what is not a sidecar of tosaic's stays
+    lowered.save(tmp_path / "m.tosa")  # does not replace a file that is no sidecar of tosaic's
     assert (tmp_path / "m.tosa.json").is_symlink()
 
 

@@ -179,7 +179,7 @@ NORMS: dict[str, Callable[..., Any]] = {
 def test_an_addend_that_a_norm_does_not_notice_may_vanish_in_the_unit_of_the_sum(
     name: str, door: str
 ) -> None:
-    """The layer scale of a residual block begins with 1e-6, and a norm reads the sum with 32 bits."""
+    """The layer scale of a residual block starts at 1e-6; a norm, which reads the sum, has 32 bits."""
 
     def block(net: Any, x: Any, m: Any, c: float) -> Any:
         y = nn.functional.layer_norm(x, (8,))
@@ -231,7 +231,7 @@ def by_door(door: str, net: Any, config: Any) -> Any:
 @pytest.mark.parametrize("reader", UNNOTICED)
 @pytest.mark.parametrize("bound", LOWEST)
 def test_a_bound_in_the_place_of_minus_infinity_takes_no_bits(bound: str, reader: str, door: str) -> None:
-    """Nothing but what a mask hides is at the bound."""
+    """Only numbers that a mask hides are clamped to the bound."""
 
     def masked(net: Any, x: Any, m: Any, c: float) -> Any:
         seen = m.logical_and(torch.arange(8) > 0)
@@ -265,7 +265,7 @@ def test_a_bound_in_the_place_of_minus_infinity_that_is_returned_is_named(bound:
 
 
 def test_numbers_that_a_mask_hides_before_a_bound_keep_their_order() -> None:
-    """A row whose numbers a finite mask hides as a whole is as if nothing was hidden."""
+    """A row that a finite mask hides as a whole has the softmax of its scores without the mask."""
 
     def masked(net: Any, x: Any, m: Any, c: float) -> Any:
         return (net.linear(x) + torch.tensor([[c], [0.0]]).repeat(3, 1)).clamp(min=-1e30).softmax(-1)
@@ -379,7 +379,7 @@ POSITIVE: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("front", Z_OF_X)
 @pytest.mark.parametrize("name", POSITIVE)
 def test_a_range_is_ended_where_half_of_it_does_not_matter(name: str, front: str, number: float) -> None:
-    """A scale for numbers of both signs costs 6 dB if only positive ones matter."""
+    """A scale for numbers of both signs costs 6 dB if only positive numbers affect the result."""
 
     def masked(net: Any, x: Any, m: Any, c: float) -> Any:
         return POSITIVE[name](Z_OF_X[front](net, x).masked_fill(m, c)) * 0.5

@@ -62,7 +62,7 @@ def _two() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("lower", [False, True])
 def test_each_entry_of_a_stack_runs_alone(lower: bool) -> None:
-    """Before, an array of another shape than that of the input was refused."""
+    """Before, an array that had not the shape of the input was refused."""
     exported, program = _two()
     runnable: Any = tosaic.lower(exported, target="TOSA-1.0+FP") if lower else program
     images, biases = _random(5, 3, 6, 6), _random(5, 4)

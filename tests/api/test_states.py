@@ -115,7 +115,7 @@ def by_torchao(name: str, *, arm: bool = False, decomposed: bool = False) -> Any
 
 
 def least_db(found: list[Any], wanted: list[Any]) -> float:
-    """The least ratio of a call after the first, from which an error would remain."""
+    """The least SQNR of the calls after the first: an error in a state shows in these."""
     ratios = []
     for one, two in zip(wanted[1:], found[1:], strict=True):
         noise = np.sum((np.asarray(one, np.float64) - np.asarray(two, np.float64)) ** 2)
@@ -144,7 +144,7 @@ def test_every_call_of_a_row_is_as_exact_as_the_first(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("arm", [False, True], ids=["tosaic", "arm"])
 def test_torchao_with_our_quantizer_rounds_what_is_stored(name: str, arm: bool) -> None:
-    """Arm's decomposition lost in-place updates, so that the second call began anew."""
+    """Before, Arm's decomposition dropped in-place updates, so the second call read the initial values."""
     lowered = tosaic.lower(by_torchao(name, arm=arm), target="TOSA-1.0+INT")
     assert {state.dtype for state in lowered.states} == {"i8"}
     assert least_db(run_all(lowered, name), expected(name)) > 25
@@ -198,7 +198,7 @@ class Ring(nn.Module):
 
 @pytest.mark.parametrize("door", ["quantize", "Quantizer", "arm"])
 def test_a_counter_of_integers_counts(door: str) -> None:
-    """Arm's passes computed the next number and did not store it: from the second call on, 13 to 1 dB."""
+    """Before, Arm's passes did not store the next count: later calls had 13 to 1 dB."""
     samples = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(i)),) for i in range(8)]
     eager = Ring().eval()
     wanted = [eager(*each).detach().numpy().copy() for each in samples]
@@ -256,7 +256,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("stream", [Ring, Gated, Counting])
 def test_written_files_of_a_stream_compute_every_call(stream: type[nn.Module], tmp_path: Path) -> None:
-    """A .pte file had the 32 bits of a lowered counter as the elements of an int64, and could not be read."""
+    """Before, a .pte file had 32 bits for each int64 element of a lowered counter, and could not be read."""
     samples = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(i)),) for i in range(6)]
     eager = stream().eval()
     wanted = [[np.array(each.detach()) for each in _listed(eager(*sample))] for sample in samples]

@@ -20,9 +20,9 @@ from torchao.quantization.granularity import PerAxis, PerGroup, PerTensor  # noq
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 from tosaic.lowering.reference_model import run_reference_model  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torchao and torch.export about themselves
+pytestmark = pytest.mark.filterwarnings("ignore")  # torchao and torch.export warn about their own code
 FP, BOTH = "TOSA-1.0+FP", "TOSA-1.0+FP+INT"
-BYTES = 64 * 128 + 128 * 32  # of the weights of `_Layers`, a byte each
+BYTES = 64 * 128 + 128 * 32  # the weights of `_Layers`, one byte each
 ASYMMETRIC = ao.MappingType.ASYMMETRIC
 _Config = Callable[[], Any]
 

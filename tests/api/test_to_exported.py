@@ -536,7 +536,7 @@ def written_twice(m: Any, x: Tensor) -> Any:
     ids=lambda each: each.__name__,
 )
 def test_every_call_sees_what_the_calls_before_have_written(forward: Any) -> None:
-    """A write through a quantize node was lost, or rounded otherwise than the quantized program does it."""
+    """Before, a write through a quantize node was lost, or not rounded as in the quantized program."""
     samples = samples_of((2, 8), count=6)
     require_same(quantized_of(Caches(forward), samples), samples[:1] + samples[3:])
 
@@ -716,7 +716,7 @@ def test_symbolic_sizes_stay_symbolic_with_their_range(forward: Any, size: int, 
         with torch.no_grad():
             wanted, computed = exported.module()(x), found.module()(x)
         assert computed.shape == wanted.shape
-        if forward is not scaled_by_size:  # whose range grows with the size
+        if forward is not scaled_by_size:  # its range grows with the size
             noise = float(((computed - wanted) ** 2).sum() / (wanted**2).sum())
             assert noise < 0.01
 
@@ -766,7 +766,7 @@ def test_a_reader_with_a_scale_of_its_own_does_not_get_the_scale_of_the_tensor()
 
 
 def test_a_tensor_that_a_call_reads_in_two_ways_is_rounded_in_both() -> None:
-    """The second operand was read unrounded: a call that does nothing has its tensor."""
+    """Before, the second operand was not rounded: a call that does nothing returns the same tensor."""
 
     def product(x: Tensor) -> Tensor:
         return x * x.detach() + x.contiguous()

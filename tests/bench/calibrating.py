@@ -49,7 +49,7 @@ MOST = {"min/max": 1.10, "histogram": 1.50, "as quantize": 1.20}
 LEAST_RATIO = {"mobilenet_v2": 10.0, "resnet18": 10.0, "deit_tiny": 50.0, "bert4": 50.0}
 """By network: how many times as fast as torchao with the TOSAQuantizer `tosaic.quantize` has to be."""
 _CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 16, 100, 32
-_LESS_EXACT_DB = 0.3  # by which the program of tosaic.quantize may be further from the float network
+_LESS_EXACT_DB = 0.3  # our program may be further from the float network by this
 _WARM_UP = "ds_cnn_small"
 
 
@@ -120,7 +120,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if every calibration and every network is."""
+        """True if every calibration and every network is ok."""
         return all(each.ok for each in (*self.calibrations, *self.rows))
 
 

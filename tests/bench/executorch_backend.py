@@ -48,7 +48,7 @@ _CALIBRATION, _UNSEEN = 2, 100
 
 @dataclass(frozen=True)
 class Row:
-    """Median seconds of both on one network.
+    """Median seconds of both backends on one network.
 
     Attributes
     ----------

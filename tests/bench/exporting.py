@@ -55,7 +55,7 @@ class Row:
     empty : float
         ExecuTorch's own share: `to_edge_transform_and_lower` without a partitioner, and `to_executorch`.
     db, through_db, their_db : float
-        The floats against the difference of the file's output, in dB.
+        Signal-to-noise ratio of the file's output against the floats, in dB.
     """
 
     network: str
@@ -165,11 +165,11 @@ def section(result: Measured[Row]) -> Section:
         "and files, against torchao's PT2E flow with Arm's quantizer, Arm's `TOSAPartitioner` and\n"
         f"`to_executorch`; medians of {result.rounds} rounds. *through ExecuTorch*: `tosaic.quantize` and\n"
         "`TosaicPartitioner` in ExecuTorch's calls. *ExecuTorch alone*: the same calls without a\n"
-        "partitioner, on the floats. *dB*: the floats against the difference of the file's output on an\n"
-        "unseen sample, which `tosaic.load_pte` runs.\n\n"
+        "partitioner, on the floats. *dB*: the signal-to-noise ratio of the file's output\n"
+        "against the floats, on an unseen sample, by `tosaic.load_pte`.\n\n"
         f"{table(header, rows)}\n\n"
-        f"Required: {LEAST_RATIO:g} and {LEAST_RATIO_THROUGH:g} times as fast, and at most {_LOSS_DB:g} dB\n"
-        "less."
+        f"Required: {LEAST_RATIO:g} times as fast, {LEAST_RATIO_THROUGH:g} times through ExecuTorch,\n"
+        f"and at most {_LOSS_DB:g} dB less."
     )
     return Section("exporting", "The export flow", text, all(row.ok for row in result.rows))
 

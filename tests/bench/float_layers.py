@@ -44,7 +44,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
 _ISAS = ("avx512vnni", "avx2")  # later sets have the same kernels of floats
 MOST = 0.9
 """How many times as long as oneDNN a network may take."""
-_MOST_ERROR = 1e-4  # of the results, relative to the greatest of them
+_MOST_ERROR = 1e-4  # the error of a result, relative to the greatest result
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def section(result: Measured[Row]) -> Section:
         "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
         "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n"
-        "*of peak*: of the multiply-adds that this processor does in registers with these instructions.\n"
+        "*of peak*: as a share of the rate of multiply-adds in registers, with these instructions.\n"
         "*at peak*: the ratio that we would have if all of our multiply-adds ran at this peak.\n\n"
         + markdown_table(
             ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "at peak", "whole, ms", "error"),

@@ -3,7 +3,7 @@
     python tests/bench/forms.py [--rounds N] [NETWORK ...]
 
 The rows are those of `cpp/tosaic/kernels/gemm/forms.def` whose instruction set this machine runs. A network
-runs with the row and without it, in turns, in one process. Without it, the next row that fits computes.
+runs with the row and without it, in turns, in one process. Without it, the next row that fits is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "resnet50", "deit_tiny")
 LEAST = 5.0
 """What a row has to save of the time of one of the networks, in percent."""
 _CALIBRATION_SAMPLES = 4
-_SECONDS = 0.03  # of the runs of a session in a round
+_SECONDS = 0.03  # for all runs of a session in a round
 _DTYPES = {"Pairs": "int8", "Quads": "int8", "CappedQuads": "int8", "WidePairs": "int16", "F32": "float32"}
 _CONFIGS = {"int8": tosaic.QConfig.int8, "int16": tosaic.QConfig.int16x8}
 
@@ -139,10 +139,10 @@ def section(result: Measured[Row]) -> Section:
         if form["name"] not in {row.form["name"] for row in result.rows}
     ]
     text = (
-        "What each row of `cpp/tosaic/kernels/gemm/forms.def` saves of the CPU time of a network. It runs\n"
-        "with the row and without it in turns; without it, the next row that fits computes. Medians of\n"
-        f"the ratios of {result.rounds} rounds. *The table says*: what it saves where it was measured, or\n"
-        "why it stays.\n\n"
+        "What each row of `cpp/tosaic/kernels/gemm/forms.def` saves of the CPU time of a network, which\n"
+        "runs with and without the row in turns; without it, the next row that fits is used. Medians of\n"
+        f"the ratios of {result.rounds} rounds. *The table says*: what the row saves where it was measured,\n"
+        "or why the row stays.\n\n"
         + markdown_table(("row", "rule", "dtype", *names, "same bytes", "the table says"), rows, texts=3)
         + f"\n\nNot measured here: {'; '.join(others)}.\n\n"
         f"A row has to save {LEAST:.0f}% of the time of one network at least, unless it stays for the\n"

@@ -37,7 +37,7 @@ MOST_RATIO = 1.02
 """How many times the time of the plain build the hardened one may take, in the median of the rows."""
 LAPS = 21
 
-_SECONDS = 0.1  # of the work of one process in a lap
+_SECONDS = 0.1  # for the work of one process in a lap
 _WORK = ("lower", "run")
 _WORKER = Path(__file__).resolve().with_name("hardening_worker.py")
 

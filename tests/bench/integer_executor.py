@@ -32,7 +32,7 @@ _CALIBRATION_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Row:
-    """One network: median seconds of both, number of differing outputs, and number of distinct outputs."""
+    """One network: median seconds of both engines, and numbers of differing and of distinct outputs."""
 
     network: str
     ops: int

@@ -197,7 +197,7 @@ def section(result: Result) -> Section:
         "(`torch.ops.onednn.qconv2d_pointwise`) on the same input, weights and scales. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
         "*units*: the greatest difference of the results; oneDNN rounds floats, and with AVX2 its sums\n"
-        "of two products saturate. *of peak*: of the multiply-adds that this processor does in registers\n"
+        "of two products saturate. *of peak*: as a share of the rate of multiply-adds in registers,\n"
         "with the instructions of our kernels: quads of bytes, or pairs of int16.\n\n"
         + markdown_table(
             (

@@ -136,8 +136,8 @@ def section(result: Result) -> Section:
     text = (
         "From a converted program to the bytes of a TOSA INT file. The time of tosaic includes the import;\n"
         "ExecuTorch runs `to_edge_transform_and_lower` with Arm's partitioner.\n"
-        f"Both run alternately in one process (rounds: {result.rounds}, in each ours\n"
-        f"{OUR_REPEATS[0]} times; the table has medians).\n"
+        f"Both run alternately in one process (rounds: {result.rounds}, in each tosaic\n"
+        f"runs {OUR_REPEATS[0]} times; the table has medians).\n"
         f"Signal-to-noise ratios are against torch's q/dq graph.\n\n{table(header, rows)}\n\n"
         f"Each network has to be lowered at least {LEAST_RATIO:.0f} times as fast. Passes and payload\n"
         "are as in the section on lowering to floats, with the same limits."

@@ -101,12 +101,12 @@ class Row:
 
     @property
     def copies(self) -> float:
-        """The time of lowering and saving, in copies of the weights."""
+        """The time of lowering and saving, as a multiple of the time to copy the weights."""
         return (self.lower + self.save) / self.yardstick.copy
 
     @property
     def copies_again(self) -> float:
-        """The same of repeated lowering, saving and copying."""
+        """The same multiple for repeated lowering, saving and copying."""
         return (self.lower_again + self.save_again) / self.yardstick.copy_again
 
     @property
@@ -337,11 +337,11 @@ def section(result: Measured[Row]) -> Section:
         "another one lowers and saves the program. *first*: the first time in its process, when the system\n"
         "has to provide the memory; *again*: repeated in the same process.\n\n"
         f"{times}\n\n"
-        "Memory is resident, as a share of the weights: what `save` adds at its peak, and what a first run\n"
-        "adds. *write* writes the weights to a file and waits for the disk, as `save` does.\n\n"
+        "Memory is resident memory, as a share of the weights: what `save` adds at its peak and what a\n"
+        "first run adds. *write* writes the weights to a file and waits for the disk, as `save` does.\n\n"
         f"{others}\n\n"
-        f"Lowering and saving the transformer may take {MOST_COPIES:g} copies. `save` may add\n"
-        f"{MOST_SAVE_MEMORY:g} and a first run {MOST_RUN_MEMORY:g} of the weights."
+        f"Lowering and saving the transformer may take the time of {MOST_COPIES:g} copies. `save` may add\n"
+        f"{MOST_SAVE_MEMORY:g} and a first run {MOST_RUN_MEMORY:g} times the memory of the weights."
     )
     return Section("large_model", "Large models", text, all(row.ok for row in result.rows))
 

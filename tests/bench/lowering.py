@@ -139,8 +139,8 @@ def section(result: Result) -> Section:
     text = (
         "From an exported program to the bytes of a TOSA FP file. tosaic imports, runs the passes with the\n"
         "verifier and serializes; ExecuTorch runs `to_edge_transform_and_lower` with Arm's partitioner.\n"
-        f"Both run alternately in one process (rounds: {result.rounds}, in each ours\n"
-        f"{OUR_REPEATS[0]} times; the table has medians).\n\n"
+        f"Both run alternately in one process (rounds: {result.rounds}, in each tosaic\n"
+        f"runs {OUR_REPEATS[0]} times; the table has medians).\n\n"
         f"{table(header, rows)}\n\n"
         f"Each network has to be lowered at least {LEAST_RATIO:.0f} times as fast. Our passes alone, with\n"
         "the verifier but without import and constants, have to take at most "

@@ -29,7 +29,7 @@ LEAST_RATIO = 5.0
 """How many times as fast as torchao's observer ours has to be."""
 SIZES = (100_000, 1_000_000, 10_000_000)
 _TENSORS = 3
-_CHANCE = 1e-4  # by which two errors may differ, since a histogram does not say where in its bin a sample is
+_CHANCE = 1e-4  # two errors may differ by this: histograms do not record where in a bin a sample is
 
 DISTRIBUTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "normal": lambda x: x,

@@ -41,7 +41,7 @@ MOST_GROWTH = 8.0
 
 @dataclass(frozen=True)
 class Against:
-    """Median seconds of all on one graph, and whether all groups were right."""
+    """Median seconds of all algorithms on one graph, and whether all groups were right."""
 
     shape: str
     nodes: int
@@ -56,7 +56,7 @@ class Against:
 
     @property
     def ok(self) -> bool:
-        """True if ours are fast enough, and right."""
+        """True if our algorithms are fast enough, and their groups right."""
         fast = (
             self.torchs / self.levels >= LEAST_RATIO_OF_LEVELS and self.torchs / self.connected >= LEAST_RATIO
         )
@@ -69,7 +69,7 @@ class Alone:
 
     shape: str
     seconds: tuple[float, ...]
-    groups: int  # of the largest graph
+    groups: int  # the number of groups of the largest graph
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ _CALIBRATION, _UNSEEN = 2, 100
 
 @dataclass(frozen=True)
 class Row:
-    """Median seconds of both on one network.
+    """Median seconds of both writers on one network.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ LEAST_RATIO = {"deit_tiny": 10.0, "bert4": 10.0, "mobilenet_v2": 1.0, "resnet50"
 """By network: how many times as fast as the TOSAQuantizer ours has to be."""
 MOST_MICROSECONDS = 10.0
 """The largest allowed time of computing the plan for a node."""
-_LESS_EXACT_DB = 1.0  # by which the graph of our quantizer may be further from the float network
+_LESS_EXACT_DB = 1.0  # the graph of our quantizer may be further from the float network by this
 _CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 4, 100, 8
 _WARM_UP = "ds_cnn_small"
 
@@ -87,7 +87,7 @@ class Row:
 class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
-        """True if every network is."""
+        """True if every network is ok."""
         return all(row.ok for row in self.rows)
 
 

@@ -1,12 +1,12 @@
-"""Runs of two threads: how much of what two cores can gain they gain.
+"""Runs of two threads: which share they reach of the speed-up that two cores can give.
 
     python tests/bench/threads.py [--rounds N] [NETWORK ...]
 
 In each round, three things take turns: runs of one thread; the same runs, half of them in one Python thread
 and half in another, each of one thread and with a session of its own; and runs of two threads. The second is
 the ideal: work that is cut in halves, with nothing to wait for. The gain of the ideal depends on the machine:
-two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths of it, and
-to give the same bytes.
+two cores may be one, or wait for one memory. Runs of two threads have to reach at least nine tenths of this
+gain, with the same bytes.
 
 Then runs after pauses are measured, as a camera has them between two images: threads sleep meanwhile.
 """
@@ -36,7 +36,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "deit_tiny")
 LEAST_SHARE = 0.9
 """The part of the ideal gain that two threads have to reach."""
 
-_SECONDS = 0.25  # of the runs of one thread in a round
+_SECONDS = 0.25  # for all runs of one thread in a round
 _PAUSE = 0.02  # seconds before a run
 
 
@@ -48,7 +48,7 @@ class Row:
     ----------
     network : str
     one, ideal, two : float
-        By one thread; two runs at once, by one thread each, for one of them; by two threads.
+        A run by one thread; half the time of two runs at once, by one thread each; a run by two threads.
     one_after_pause, two_after_pause : float
         A run after a pause, by one and by two threads.
     share : float
@@ -168,9 +168,9 @@ def section(result: Measured[Row]) -> Section:
         for row in result.rows
     ]
     text = (
-        "A run by two threads, against a run by one. *Ideal* is two runs at once, by one thread each,\n"
-        f"divided by two; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
-        f"two threads. *Paused*: a run after a pause of {_PAUSE * 1e3:g} ms.\n\n"
+        "A run by two threads, against a run by one. *Ideal* is half the time of two runs at once, by one\n"
+        f"thread each; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
+        f"the time of two threads. *Paused*: a run after a pause of {_PAUSE * 1e3:g} ms.\n\n"
         f"{table(header, rows)}\n\n"
         f"The share has to be at least {LEAST_SHARE:g}, and the results have to have the same bytes."
     )

@@ -1,4 +1,4 @@
-"""Quantizes a network of branches in one of the ways of tosaic, and says which branches are wrong."""
+"""Quantizes a network of branches by one of tosaic's flows, and says which branches are wrong."""
 
 from __future__ import annotations
 

@@ -97,13 +97,13 @@ class Compared:
     """Differences between the results of a program."""
 
     elements: int = 0
-    differing: int = 0  # from the Python operator
+    differing: int = 0  # elements that differ from the Python operator's
     most: int = 0
     unexplained: int = 0
-    usual_differing: int = 0  # the usual integer forms, from the Python operator
+    usual_differing: int = 0  # elements in which the usual integer forms differ from it
     usual_most: int = 0
     kernel_elements: int = 0
-    kernel_differing: int = 0  # from CMSIS-NN's kernel
+    kernel_differing: int = 0  # elements that differ from CMSIS-NN's kernel
     operators: Sequence[str] = ()
 
 

@@ -130,7 +130,7 @@ def _sum(draw: Drawn, subtracts: bool) -> Program:
     (a, az), (b, bz) = draw.qparams(), draw.qparams()
     alpha = draw.pick(1, 1, 1, 2, 3)
     y, z = draw.result(100 * max(a, alpha * b))
-    y = max(y, 1e-4 * max(a, alpha * b))  # what the kernel can hold in 32 bits
+    y = max(y, 1e-4 * max(a, alpha * b))  # a smaller scale overflows the 32 bits of the kernel
     low = draw.pick(-128, z, -127)
 
     def call(s: Tensor, t: Tensor) -> Tensor:

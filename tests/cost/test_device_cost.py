@@ -1,4 +1,4 @@
-"""The cost of whole programs: it is that of Vela, and each cycle belongs to a node."""
+"""The cost of whole programs equals Vela's, and each cycle belongs to a node."""
 
 from __future__ import annotations
 

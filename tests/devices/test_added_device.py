@@ -252,7 +252,7 @@ def test_a_tool_that_refuses_a_group_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_is_not_installed_is_named(npu: Device, tmp_path: Path) -> None:
-    """The error of the system was taken for one of the file that was being written."""
+    """Before, the system's error for the missing tool was reported as an error of the written file."""
 
     def absent(tosa: bytes, flags: Any) -> bytes:
         return subprocess.run(["no-such-compiler"], input=tosa, capture_output=True, check=True).stdout

@@ -472,7 +472,7 @@ def test_a_size_that_is_arithmetic_is_no_reason_to_refuse(text: str) -> None:
 def test_trust_gives_torch_the_file_itself(entries: dict[str, bytes], tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     path = written(entries, tmp_path / "own.pt2", pickled_constant, marker)
-    with contextlib.suppress(Exception):  # what the payload returns is not a tensor
+    with contextlib.suppress(Exception):  # the payload returns no tensor
         tosaic.open_program(path, bind={"x": {0: 3}}, trust=True)
     assert marker.exists()
     marker.unlink()

@@ -99,7 +99,7 @@ def _export(network: nn.Module, recipe: str, **options: Any) -> Any:
 @pytest.mark.parametrize("recipe", ["cortex-m", "neutron"])
 @pytest.mark.parametrize("seed", [48, 57, 90, 3, 8, 11])
 def test_exports_of_small_outputs_pass(recipe: str, seed: int) -> None:
-    """Before, network 57 failed: 29.8 dB, where the quantized program had 34.6 dB by chance."""
+    """Before, network 57 failed with 29.8 dB, since the quantized program had 34.6 dB by chance."""
     torch.manual_seed(seed)
     network = _network(seed, [2, 4, 8][seed % 3])
     assert _export(network, recipe).ok

@@ -1,4 +1,4 @@
-"""Models that write into parts of tensors, inputs and states, through each door to the end of its way."""
+"""Models that write into parts of tensors, inputs and states, by each flow up to its final programs."""
 
 from __future__ import annotations
 

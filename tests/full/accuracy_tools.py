@@ -67,14 +67,14 @@ GPTQ of DeiT-tiny with int4 weights has to gain at least {least} dB.
 
 The causal transformer of [trained_networks_with_torchao.md](trained_networks_with_torchao.md) with int4
 weights, in % of right answers on symbols that were not used in training: {float32:.3f} as float32,
-{rounded:.3f} with rounded weights, {gptq:.3f} with `gptq`. GPTQ has to win back at least half of what
-rounding loses.
+{rounded:.3f} with rounded weights, {gptq:.3f} with `gptq`. GPTQ has to recover at least half of the accuracy
+that rounding loses.
 
 ## Mixes of int8 and int16x8
 
-The cheapest mix that `tosaic.sensitivity` finds, on the same inputs, when it is asked for {share:.0%} of
-the dB between int8 everywhere and int16x8 everywhere. It may use int16 on at most {macs:.0%} of the
-multiply-accumulates.
+The table has the cheapest mix that `tosaic.sensitivity` finds on the same inputs. Its wanted SQNR is
+{share:.0%} of the way, in dB, from int8 everywhere to int16x8 everywhere. The mix may use int16 on at most
+{macs:.0%} of the multiply-accumulates.
 
 {mixes}
 """
@@ -151,7 +151,7 @@ def _mixed(name: str) -> Result:
 
 
 def faults(result: dict[str, Any]) -> list[str]:
-    """Returns what is worse than it has to be."""
+    """Returns what is worse than required."""
     case, n = result["case"], result["numbers"]
     wrong = []
     if case in LEAST_GAIN and n["with"] - n["without"] < LEAST_GAIN[case]:

@@ -51,12 +51,11 @@ _HEAD = """# Ten networks quantized for Arm's lowering
 `tosaic.Quantizer(compatible_with="arm")` quantizes each network of [float_networks.md](float_networks.md) to
 int8 with torchao's PT2E flow, calibrated on four inputs. *delegates* counts the parts of the converted graph
 that ExecuTorch's `TOSAPartitioner` lowers to TOSA-1.0+INT, and *outside* the calls that stay outside of them,
-without those that quantize inputs and dequantize outputs. *int8* is the signal-to-noise ratio in dB of the
+except the calls that quantize inputs and dequantize outputs. *int8* is the signal-to-noise ratio in dB of the
 converted graph in torch against float32, on eight inputs that the quantizer has not seen. *TOSAQuantizer* is
-that of the graph that ExecuTorch's quantizer converts, from the page
-[integer_networks.md](integer_networks.md). *lowered* is the ratio of the program that tosaic lowers to
-integers from the same graph; *differing* counts the elements in which the TOSA reference model differs from
-our executor.
+the same ratio for ExecuTorch's quantizer, from the page [integer_networks.md](integer_networks.md). *lowered*
+is the ratio of the program that tosaic lowers to integers from the same graph; *differing* counts the
+elements in which the TOSA reference model differs from our executor.
 """
 
 

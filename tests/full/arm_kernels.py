@@ -79,9 +79,9 @@ The executor has kernels for several instruction sets, and chooses the best one 
 | `dotprod` | 64-bit Arm with FEAT_DotProd | NEON, 16 bytes | int8 in quads, int16 as `baseline` |
 | `i8mm` | the same with FEAT_I8MM | NEON, 16 bytes | int8 in 2 x 8 matrices and quads, int16 as `baseline` |
 
-A C++ program forces one of them with `PrepareOptions::kernels.isa`; `kernels::usable_isas()` has those that
-the processor runs, and `kernels::parse_isa("dotprod")` finds one by its name. Integers are the same in all of
-them. On Linux, the hardware capabilities say which instructions a processor of Arm has, and on macOS
+A C++ program forces one of them with `PrepareOptions::kernels.isa`; `kernels::usable_isas()` returns the sets
+that the processor runs, and `kernels::parse_isa("dotprod")` finds one by its name. Integers are the same in
+all of them. On Linux, the hardware capabilities say which instructions a processor of Arm has, and on macOS
 `hw.optional.arm.FEAT_DotProd` and `hw.optional.arm.FEAT_I8MM`.
 
 Linux lets a process use the tiles of `amx` if it asks once, for all of its threads. tosaic asks when it first

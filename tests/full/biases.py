@@ -2,13 +2,13 @@
 
     python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--all]
 
-Each job quantizes networks of branches, all of one operator, in one way of tosaic (`biases.measuring`), in
+Each job quantizes networks of branches, all of one operator, by one flow of tosaic (`biases.measuring`), in
 all configurations, and lowers them. Jobs are forks of a process that has imported and exported what all of
 them need. Results are appended to FILE as they come, and jobs in it are not run again. Exit code 1 if a bias
 saturates, or if a result is wrong without a warning or a refusal.
 
-`tosaic.quantize` gets every weight with every bias in every spread. The ways of torchao, whose time grows
-with the graph, get every weight with every bias, each in one of the spreads; `--all` gives them all spreads.
+`tosaic.quantize` gets every weight with every bias in every spread. torchao's flows, whose time grows with
+the graph, get every weight with every bias, each in one of the spreads; `--all` adds all spreads.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _HEAD = """# Biases with weights of any magnitude
 
 Each row quantizes networks of branches of one operator: weights of magnitude {weights}, each with biases of
 magnitude {biases}, in all channels, or in one channel among others with usual weights (with a positive
-bias, or with a negative one that a ReLU discards). `quantize` has each of these cases, the ways of torchao
-have each weight with each bias in one of them. Inputs are in 0..1, or zero in all samples where the row says
-so. `training` has a batch norm after each convolution, other than transposed ones with groups, into which
-torch cannot fold it. The program is lowered to TOSA-1.0+INT+int16.
+bias, or with a negative one that a ReLU discards). `quantize` has each weight with each bias in each of these
+cases, and torchao's flows have it in one of them. Inputs are in 0..1, or zero in all samples where the row
+says so. `training` has a batch norm after each convolution, other than transposed ones with groups, into
+which torch cannot fold it. The program is lowered to TOSA-1.0+INT+int16.
 
-- *branches*: how many there are.
+- *branches*: their number.
 - *saturated*: biases at the end of their integers.
 - *wrong*: branches whose quantized or lowered result is off by more than {tolerance:.0%} of its largest
   number, without a warning that names the call.

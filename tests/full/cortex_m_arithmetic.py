@@ -67,7 +67,7 @@ _NOTES = """
 - **add, sub.** Usual: one rounding to a unit as fine as the ranges allow. CMSIS-NN: 20 more bits, and each
   operand is rounded to units of twice the larger scale. About one result in a million can differ.
 - **mul by a constant.** Usual: a constant of one sign changes the scale. CMSIS-NN multiplies the integers.
-- **mul, div by a number.** The integers times 1 or -1, with the scale of the number; none if they stay.
+- **mul, div by a number.** The integers times 1 or -1, with the scale of the number; no node if they stay.
 - **div.** A table of f32 quotients times one f32 scale, rounded half away from zero; x / 0 is 0.
 - **avg_pool, mean over an image.** Usual: halves are rounded away from the zero point. CMSIS-NN: away from
   the integer 0. Padding that counts has the zero point.

@@ -44,7 +44,7 @@ RESULTS = ROOT / "build" / "full" / "executorch_backend"
 PAGE = ROOT / "docs" / "measured" / "executorch_backend_networks.md"
 _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DISTINCT = 8
-_LEAST_DB = 90.0  # of two float implementations
+_LEAST_DB = 90.0  # between two float implementations
 
 _HEAD = """# Networks with TosaicPartitioner
 
@@ -56,13 +56,13 @@ Four networks, lowered by `to_edge_transform_and_lower` with `tosaic.executorch.
 ([executorch_backend.md](../guide/executorch_backend.md)) for five claimants: in int8 by Arm's quantizer from
 {calibration} samples, and in float for `TOSA-1.0+FP`. *outside*: calls that are in no delegate, with the
 number of them that quantize or dequantize. *payloads*: bytes. *lower*: payloads that differ from what
-`tosaic.lower` makes of the program of the delegate. *file*: delegates whose id or payload the `.pte` file has
-otherwise, read by ExecuTorch's deserialiser; its runtime loads each file. *differ*: elements of the output
-that another implementation computes otherwise, on one unseen sample: for TOSA the TOSA reference model, for
-VGF Vulkan against tosaic's executor on the file that the converter got. *whole*: elements that differ from a
-run of `tosaic.lower` of the whole program. For Ethos-U, *differ* counts payloads that are not what
-ExecuTorch's packing makes of the same file, or whose tensors are not the delegate's. Floats: the ratio to the
-reference model and to torch in dB; at least {least:.0f} are required.
+`tosaic.lower` makes of the program of the delegate. *file*: delegates whose id or payload differs in the
+`.pte` file, as ExecuTorch's deserialiser reads it; its runtime loads each file. *differ*: elements of the
+output that another implementation computes differently, on one unseen sample: for TOSA the TOSA reference
+model, for VGF Vulkan against tosaic's executor on the file that the converter got. *whole*: elements that
+differ from a run of `tosaic.lower` of the whole program. For Ethos-U, *differ* counts payloads that are not
+what ExecuTorch's packing makes of the same file, or whose tensors are not the delegate's. Floats: the ratio
+to the reference model and to torch in dB; at least {least:.0f} are required.
 """
 
 

@@ -34,10 +34,10 @@ from tosaic.annotation import Fixed, Inputs
 RESULTS = ROOT / "build" / "full" / "joins"
 PAGE = ROOT / "docs" / "measured" / "joins.md"
 SPREADS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
-# What 8 bits of the result leave to the narrower operand bounds the ratio.
+# The narrower operand uses only a part of the 8 bits of the result, which bounds the ratio.
 _LEAST_DB = dict(zip(SPREADS, (25.0, 35.0, 35.0, 30.0, 20.0, 10.0), strict=True))
 _IMAGE = Inputs({0: Fixed("int8", 1 / 255, -128, -128, 127)})
-_ALIKE_DB = 2.0  # by which the two quantizers may differ, which choose ranges by the same rules
+_ALIKE_DB = 2.0  # the two quantizers choose ranges by the same rules, and may differ by this
 _CALIBRATION, _UNSEEN = 4, 4
 
 _HEAD = """# Concatenations of operands with different ranges
@@ -46,10 +46,10 @@ _HEAD = """# Concatenations of operands with different ranges
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-*beside* concatenates an image and features of it; the image is also what the features are computed from.
-*skip* concatenates features and a convolution of them, and also returns the features. *stack* stacks instead
-of concatenating. *spread* is the factor by which the weights of the second operand are larger; what reads
-the concatenation weighs both operands alike. *fixed*: a rule fixes the image to bytes, 255 meaning 1.0.
+*beside* concatenates an image and features that are computed from this image. *skip* concatenates features
+and a convolution of them, and also returns the features. *stack* stacks instead of concatenating. *spread* is
+the factor by which the weights of the second operand are larger; the reader of the concatenation weights both
+operands alike. *fixed*: a rule fixes the image to bytes, 255 meaning 1.0.
 
 *quantize*, *Quantizer* and *arm* are signal-to-noise ratios in dB of the lowered int8 program against
 float32, on images that were not calibrated on: by `tosaic.quantize`, and by torchao with `tosaic.Quantizer()`

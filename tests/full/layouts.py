@@ -5,8 +5,8 @@
 Networks and programs rich in views are lowered in float32 and, with the Arm quantizer, in int8; vision
 transformers and other modules in float32. Results are stored in the folder, so an interrupted run continues;
 `--page` only writes the page, from the stored results. Exit code 1 if our file moves more bytes than theirs
-or than our plan, if it has more transposes than theirs with objective "count", or if a certificate leaves a
-gap.
+or than our plan, if it has more transposes than theirs with objective "count", or if a certificate does not
+prove a plan.
 """
 
 from __future__ import annotations

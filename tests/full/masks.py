@@ -58,7 +58,7 @@ def _key(spelling: str) -> str:
 
 
 def kinds_of(spelling: str) -> tuple[str, ...]:
-    """Masks of integers and bools are inputs only: a constant one is folded into one of floats."""
+    """Masks of integers and bools are inputs only: a constant mask is folded into a mask of floats."""
     return KINDS if SPELLINGS[spelling][0].startswith("float") else ("input",)
 
 

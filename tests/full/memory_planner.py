@@ -53,8 +53,8 @@ _INSTANCES = """
 
 An arena of 1 MiB is cut into buffers, so 1,048,576 bytes is the least arena (`tests/memory/instances.py`).
 With *kept 1.0*, nothing of it is free at any step; with *kept 0.9*, a tenth of the buffers was taken away.
-*session*: with the effort of sessions, 10 million units of about a nanosecond; *plan*: with that of
-`plan_memory`, 400 million. The columns after them have the bytes above the bound, and processor time.
+*session*: with the search effort of sessions, 10 million units of about a nanosecond; *plan*: with the effort
+of `plan_memory`, 400 million. The columns after them have the bytes above the bound, and processor time.
 """
 
 

@@ -54,7 +54,7 @@ the claimant leaves activations ({denied}) to the host, so that groups and host 
 - *same*: tosaic's plan of the same instructions with the same views (`PteMethod.plan_memory`).
 - *split*: tosaic's plan of its own split program, host and groups, with results in place
   (`SplitLowered.plan_memory(scratch=False)`); *bound*: its proven bound.
-- All these have inputs and outputs in the arena, alignment 16, and nothing of what delegates need inside.
+- All these have inputs and outputs in the arena, alignment 16, and no memory that delegates need inside.
 - *with scratch*: the split plan with the tensors inside the groups, and its proven bound. ExecuTorch's plan
   has no counterpart: each delegate allocates what it needs in addition.
 - *calls*: calls of delegates in the file, and of groups in the split program; *host*: other steps of both.
@@ -130,7 +130,7 @@ def measure(name: str, form: str) -> Measured:
         out.steps = len(plan.steps) - out.groups
         try:
             file = file_of(lower(program, [TosaicPartitioner(claimant)]))
-        except ValueError as error:  # of torch, while ExecuTorch decomposes the program
+        except ValueError as error:  # torch raises it while ExecuTorch decomposes the program
             out.error = str(error).partition("\n")[0]
             return out
     method = PteFile(_core.read_pte(file)).method()

@@ -58,7 +58,7 @@ flow, calibrated on four inputs. Five more architectures of transformers follow,
 same rules: {more}. No network gets options of its own. *int8* and *int16x8* are the signal-to-noise ratios in
 dB of the program lowered to integers against float32, on eight inputs that the quantizer has not seen.
 *TOSAQuantizer* is the ratio with ExecuTorch's quantizer on the same inputs; for the first ten networks it is
-that of the page [integer_networks.md](integer_networks.md). *to q/dq* compares the lowered int8 program with
+from the page [integer_networks.md](integer_networks.md). *to q/dq* compares the lowered int8 program with
 torch's q/dq graph, and *differing* counts the elements in which the TOSA reference model differs from our
 executor. Times are seconds of one run, `prepare_pt2e` and `convert_pt2e` together; *plan* is the time in
 which C++ computes the specs, in microseconds for each node of torch.

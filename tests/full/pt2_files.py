@@ -47,10 +47,10 @@ _HEAD = """# `.pt2` files of networks
 {count} of {all} files.
 
 `.pt2` files of networks in float, and quantized by XNNPACK's, Arm's and tosaic's quantizer. A process without
-torch reads each file ([pt2_files.md](../guide/pt2_files.md)). *graph*: whether the text of the graph is that
-of the import of the program that torch loads. *constants*: how many there are, and how many differ in a byte.
-*needs torch*: the first call that only torch can take apart; such a file is read by torch's loader. *no
-file*: the quantizer fails on the network; its error is in the last column.
+torch reads each file ([pt2_files.md](../guide/pt2_files.md)). *graph*: whether the import of the program that
+torch loads has the same graph text. *constants*: how many there are, and how many differ in a byte. *needs
+torch*: the first call that only torch can take apart; such a file is read by torch's loader. *no file*: the
+quantizer fails on the network; its error is in the last column.
 """
 
 _READ = """

@@ -52,8 +52,8 @@ _PACKAGES = ("pte", "torch_operators")
 _CALIBRATION, _UNSEEN = 4, (100, 101)
 _LEAST_DISTINCT = 8
 _EQUAL_DB = 1000.0  # in place of infinity, which JSON does not have
-_LEAST_DB = 90.0  # of two float implementations
-_LEAST_QDQ_DB = 30.0  # of two that round to int8 after sums of floats in another order
+_LEAST_DB = 90.0  # between two float implementations
+_LEAST_QDQ_DB = 30.0  # between two that round to int8 after float sums in different orders
 _ROUNDING_DB = 3.0  # how much farther from the other implementation we may be than torch is
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -67,15 +67,15 @@ _HEAD = """# `.pte` files of networks
 
 `.pte` files that ten flows made of four networks, read and run by `tosaic.load_pte`
 ([pte_files.md](../guide/pte_files.md)). *calls*: instructions outside of delegates. *unequal*: delegates
-whose backend id or payload ExecuTorch's deserialiser shows otherwise. *compared with*: what else computed the
-file, on one unseen sample: ExecuTorch's runtime, the TOSA reference model on the same payloads, or Vulkan.
-Delegates of XNNPACK and Vela run on tosaic by their TOSA sources. *result*: for integer payloads the elements
-that differ, none is allowed; for floats the ratio in dB, at least {least:.0f}, and at least {qdq:.0f} where
-sums of floats are rounded to int8. A deep network amplifies these roundings. *torch's result* is the same
-ratio for torch, which shows how much; where it is less than {qdq:.0f} dB, ours may be {rounding:.0f} dB worse
-than torch's. *to torch*: the ratio to the exported program. *values*: distinct elements of the output.
-*damage*: the checks also ran on the file with a damaged payload, or a damaged constant if it has no delegate,
-and found it.
+whose backend id or payload ExecuTorch's deserialiser reads differently. *compared with*: the other engine
+that ran the file, on one unseen sample: ExecuTorch's runtime, the TOSA reference model on the same payloads,
+or Vulkan. Delegates of XNNPACK and Vela run on tosaic by their TOSA sources. *result*: for integer payloads
+the elements that differ, none is allowed; for floats the ratio in dB, at least {least:.0f}, and at least
+{qdq:.0f} where sums of floats are rounded to int8. A deep network amplifies these roundings. *torch's result*
+is the same ratio for torch, which shows how much; where it is less than {qdq:.0f} dB, ours may be
+{rounding:.0f} dB worse than torch's. *to torch*: the ratio to the exported program. *values*: distinct
+elements of the output. *damage*: the checks also ran on the file with a damaged payload, or a damaged
+constant if it has no delegate, and found it.
 """
 
 

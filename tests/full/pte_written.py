@@ -52,12 +52,12 @@ _HEAD = """# Networks as `.pte` files
 Ten networks in int8 by Arm's quantizer, written by `tosaic.save_pte`
 ([pte_files.md](../guide/pte_files.md#writing)) and by ExecuTorch from what `TosaicPartitioner` lowered.
 *kernels*: calls outside of delegates. *same method*: both files call the same operators and delegates in the
-same order, with the same inputs and outputs; *computing*: that is so without the calls that change a dtype or
+same order, with the same inputs and outputs; *computing*: this holds without the calls that change a dtype or
 a dim order. *conversions*: the number of these calls, and of the transpositions inside the payloads, in our
 file and in theirs. *same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because
 an axis of extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the
 output of `tosaic.load_pte(...).run` that differ from the lowered program's. *Vulkan*: the same for VGF
-payloads on Vulkan. ExecuTorch's runtime loads every file. *s*: one run of each way, with this machine's load.
+payloads on Vulkan. ExecuTorch's runtime loads every file. *s*: seconds of one run on this loaded machine.
 """
 
 
@@ -70,13 +70,13 @@ class Measured:
     network, claimant : str
     delegates, kernels, size : int
     method : str
-        Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if it is
-        without the conversions, or ``no``.
+        Whether the method equals the method that ExecuTorch itself writes: ``yes``, ``computing`` if only
+        conversions differ, or ``no``.
     conversions, their_conversions : int
         How many calls only change a dtype or a dim order, plus how many TRANSPOSE operators the payloads
         have, in our file and in ExecuTorch's.
     payloads : str
-        Whether the payloads are: ``yes``, ``reshapes`` if only these are others, or ``no``.
+        Whether the payloads are equal: ``yes``, ``reshapes`` if only these differ, or ``no``.
     written : bool
         Whether ExecuTorch's deserialiser finds the payloads that were written.
     unlike : str

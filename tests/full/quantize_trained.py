@@ -158,7 +158,7 @@ def _percent(found: Sequence[np.ndarray], trained: Trained) -> float:
 
 
 def faults(result: dict[str, Any]) -> list[str]:
-    """Returns what is worse than it has to be."""
+    """Returns what is worse than required."""
     return [
         f"{result['task']}: {label} {result['accuracies'][label]:.2f} %, float {result['float32']:.2f} %"
         for label, most in MOST_LOST.items()

@@ -41,15 +41,15 @@ _HEAD = """# Numbers that share a unit
 
 {date}; {cpu}; tosaic {version}, torch {torch}.
 
-{programs:,} of {count:,} small networks: a front, a place where a number meets its result, and what reads
-both. The number is a constant or an input, of magnitudes from 1e-30 to the largest float, and of both signs.
-Each network is quantized with `tosaic.quantize` on 12 inputs, lowered to TOSA-1.0+INT, and measured on 2
-others. Outputs beyond the outputs of the 12 saturate in every quantized program, so all are compared as if
-they saturated there.
+{programs:,} of {count:,} small networks: a front, a place where its result is combined with a number, and a
+reader of both. The number is a constant or an input, of magnitudes from 1e-30 to the largest float, and of
+both signs. Each network is quantized with `tosaic.quantize` on 12 inputs, lowered to TOSA-1.0+INT, and
+measured on 2 others. Outputs beyond the outputs of the 12 saturate in every quantized program, so all are
+compared as if they saturated there.
 
 - *ok*: the lowered program is at most {floor:.0f} dB worse than the quantized one, and that at most
-  {floor:.0f} dB worse than the reference. The reference is the same network, quantized with the number of
-  least magnitude from which on the floats compute the same (up to -60 dB) on all 14 inputs.
+  {floor:.0f} dB worse than the reference. The reference is the same network, quantized with another number:
+  the least magnitude from which on the floats do not change (up to -60 dB) on all 14 inputs.
 - *noticed*: a result depends on the number itself, so that there is no such reference: 8 bits have no
   integers for a number and for others far below it. Only the lowered program is compared with the quantized
   one, or the node is refused.

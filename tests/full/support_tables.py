@@ -1,4 +1,4 @@
-"""Holds the limits of Ethos-U and VGF claimants against their tools; writes docs/measured/support_tables.md.
+"""Compares limits of Ethos-U and VGF claimants with their tools; writes docs/measured/support_tables.md.
 
     python tests/full/support_tables.py [--shard I/N] [--results FOLDER] [CASE ...]
 

@@ -170,7 +170,7 @@ def is_chance(only_theirs: int, only_ours: int) -> bool:
 
 
 def faults(result: dict[str, Any]) -> list[str]:
-    """Returns what is worse than it has to be."""
+    """Returns what is worse than required."""
     found = []
     for name, fields in result["others"].items():
         other = Other(**fields)

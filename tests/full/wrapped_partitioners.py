@@ -53,7 +53,7 @@ NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "unet", "deit_tiny_small")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"
 PAGE = ROOT / "docs" / "measured" / "wrapped_partitioners.md"
 _CALIBRATION, _UNSEEN = 4, 100
-_LEAST_DB = 20.0  # of a quantized program against another arithmetic of the same integers
+_LEAST_DB = 20.0  # between two arithmetics of the same quantized program
 _LOSS_DB = 1.0
 _LEAST_FLOAT_DB = 80.0
 _EXPLAINED = {("mobilenet_v2", "xnnpack")}  # the page says why; what it requires there is in `violations`
@@ -305,7 +305,7 @@ _RUNS: dict[str, Run] = {
     "tosa-int": _run_tosa,
     "tosa-int+fp": _run_tosa,
     "vgf": _run_vgf,
-    "ethos-u": _run_tosa,  # of what Vela gets
+    "ethos-u": _run_tosa,  # runs the .tosa file that Vela gets
     "xnnpack": _run_xnnpack,
 }
 QUANTIZERS["tosaic for arm"] = lambda: tosaic.Quantizer(compatible_with="arm")

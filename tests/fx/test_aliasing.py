@@ -285,7 +285,7 @@ def test_a_decomposed_program_is_taken_as_it_is() -> None:
 
 
 def test_the_trial_of_a_decomposition_writes_to_few_of_many_parts(monkeypatch) -> None:
-    """Torch needs a minute to decompose writes to 262 parts, and the refusal of a write waited for it."""
+    """Torch needs a minute to decompose writes to 262 parts, and before, a refusal waited for that."""
 
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = x.flatten() + 1

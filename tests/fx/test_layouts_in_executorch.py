@@ -173,7 +173,7 @@ def test_a_converted_edge_program_runs_in_the_runtime(orders: Any) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         buffer = EdgeProgramManager({"forward": applied.program}).to_executorch().buffer
     x = X.contiguous(memory_format=torch.channels_last) if orders else X
-    program = Runtime.get().load_program(buffer)  # which has the memory of its methods
+    program = Runtime.get().load_program(buffer)  # owns the memory of its methods
     (found,) = program.load_method("forward").execute([x])
     torch.testing.assert_close(found, ep.module()(X), rtol=1e-4, atol=1e-4)
     assert found.is_contiguous(memory_format=torch.channels_last if orders else torch.contiguous_format)

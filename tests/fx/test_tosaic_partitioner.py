@@ -442,7 +442,7 @@ def test_arms_backend_and_ours_in_one_lowering(is_first: bool) -> None:
     found = modules_of(manager)
     assert {each.backend_id for each in found} == {"TOSABackend"}
     is_ours = ["tosaic" in {spec.key for spec in each.compile_specs} for each in found]
-    assert is_ours == [False, True]  # also if Arm's is first: it does not know the call that stays whole
+    assert is_ours == [False, True]  # also if Arm's is first, which does not take the undecomposed call
     assert len(delegates_in_file(file_of(manager))) == 2
     args = inputs("sorted", 5)
     assert differing_from_reference_model(manager, args) == 0

@@ -104,7 +104,7 @@ def test_exactly_the_chosen_boundary_and_the_sampler_are_outside(kind: str) -> N
     assert watched.wrong == []
     if kind in INTEGER_ONLY:
         assert [each.floats for each in delegates(manager)] == [0, 0]
-    if kind != "xnnpack":  # which refuses the convolutions of this quantizer
+    if kind != "xnnpack":  # XNNPACK refuses the convolutions of this quantizer
         assert watched.groups == 2  # one before and one after the sampler
         calls = host_calls(manager)
         assert sum("grid_sampler" in call for call in calls) == 1

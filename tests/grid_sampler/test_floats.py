@@ -13,7 +13,7 @@ from tosaic import _core
 
 from grid_sampler.cases import COMBINATIONS, Array, Combination, Sample, Shapes, draw_floats, draw_shapes
 
-CALLS = 3  # of each combination
+CALLS = 3  # per combination
 RELATIVE = 1e-5
 """Relative to the largest pixel. A position far outside of a large image errs by a large part of a pixel."""
 

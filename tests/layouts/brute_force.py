@@ -15,7 +15,7 @@ __all__ = ["OBJECTIVES", "cost_of", "least_costs", "number_of_choices", "own_cos
 
 Order = tuple[int, ...]
 Way = tuple[tuple[Order | None, ...], tuple[Order, ...]]
-_BYTES = 4  # of f32, and of i64, which becomes i32 in TOSA
+_BYTES = 4  # per element of f32, and of i64, which becomes i32 in TOSA
 
 
 def own_cost(name: str, shape: tuple[int, ...], dtype: str, size: int) -> int:

@@ -22,9 +22,9 @@ _BEFORE = (
 )
 _MOST_CHOICES = 500
 _BYTES = 4
-_MOST_AXES = 6  # of a tensor in TOSA
+_MOST_AXES = 6  # a TOSA tensor has at most 6 axes
 
-Placement = tuple[int, ...]  # by place in memory: the row-major index of the element there
+Placement = tuple[int, ...]  # for each place in memory, the row-major index of its element
 
 
 @dataclass

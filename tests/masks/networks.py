@@ -1,7 +1,7 @@
 """Attentions whose masks are spelled in the ways of real networks.
 
-SPELLINGS   how scores and mask meet; the mask is a tensor of floats, of integers or of bools
-VALUES      the numbers that hide a key
+SPELLINGS how a mask of floats, integers or bools is combined with the scores VALUES the numbers that hide a
+key
 """
 
 from __future__ import annotations

@@ -240,5 +240,5 @@ def test_an_override_may_compute_a_part() -> None:
 def test_a_profile_counts_only_what_is_copied() -> None:
     program = tosaic.from_exported(torch.export.export(Inputs(), ROWS))
     steps = {each["nodes"][0].name: each for each in program.session.profiled_steps}
-    row = 2 * 16 * 4  # of the five operands, one is in its place, and one is there twice
+    row = 2 * 16 * 4  # one of the five operands is in place, and one occurs twice
     assert (steps["cat"]["bytes_read"], steps["cat"]["bytes_written"]) == (4 * row, 4 * row)

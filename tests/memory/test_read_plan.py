@@ -151,7 +151,7 @@ def test_plans_with_scratch_and_of_several_memories_are_read_as_they_were_writte
 
 
 def test_a_small_file_names_neither_millions_of_steps_nor_thousands_of_arenas(tmp_path: Path) -> None:
-    """A line of 60 bytes took a minute and 2 GB: a name and a number of bytes were made for each step."""
+    """Before, a line of 60 bytes took a minute and 2 GB, for the name and the bytes of each step."""
     columns = "name,part,kind,path,dtype,shape,nbytes,first,last,arena,offset,alias,alias_of"
     path = tmp_path / "plan.csv"
     path.write_text(f"{columns}\na,host,activation,,i8,4,4,0,16777215,act,0,none,\n")
@@ -170,7 +170,7 @@ def test_a_small_file_names_neither_millions_of_steps_nor_thousands_of_arenas(tm
 
 
 def test_names_that_act_on_terminals_are_visible_in_plans_of_a_stranger(tmp_path: Path) -> None:
-    """The representation showed the name as it is, and a kind that nobody knows ended in a KeyError."""
+    """Before, `repr` showed such a name unescaped, and an unknown kind raised a KeyError."""
     escape = "\x1b]0;x\x07"
     buffer = {"name": f"b{escape}", "part": escape, "kind": "activation", "path": escape, "dtype": "i8"}
     buffer |= {"shape": [4], "nbytes": 4, "first": 0, "last": 0, "arena": escape, "offset": 1}

@@ -257,7 +257,7 @@ def _leftovers(graph: _core.Graph) -> list[str]:
     for node in graph.nodes:
         if not node.op.startswith("tosa."):
             found.append(f"'{node.name}' is {node.op}")
-        is_other_shape = node.op == "tosa.reshape"  # of a constant that is stored once
+        is_other_shape = node.op == "tosa.reshape"  # the shape of a constant that is stored once
         if not is_other_shape and not any(
             value is not None and value.name in live for value in node.operands
         ):

@@ -469,7 +469,7 @@ def verdict(programs: Sequence[Program]) -> tuple[str, str]:
             given = tuple(module.given)
             exported = torch.export.export(module.eval(), given, strict=False)
             expected = _eager(exported, given)
-        except Exception as error:  # of any type
+        except Exception as error:  # an error of any type
             return "by torch", str(error).partition("\n")[0]
         if not _is_as_recorded(exported, expected):
             return "by torch", "torch computes another shape than it recorded"
@@ -523,7 +523,7 @@ def _after_refusal(exported: Any, given: Any, expected: Any, error: Any) -> tupl
         return "refused", reason
     try:
         decomposed = exported.run_decompositions()
-    except Exception as again:  # of any type
+    except Exception as again:  # an error of any type
         return "failure", f"the hint is to decompose, and torch cannot: {again}; {error}"
     wrong = _difference(_eager(decomposed, given), expected)
     if wrong:

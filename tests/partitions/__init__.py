@@ -1,1 +1,1 @@
-"""Groups of random dags, held against all groupings, and random programs that are split and run."""
+"""Groups of random dags, compared with all groupings, and random programs that are split and run."""

@@ -26,7 +26,7 @@ class DeviceCase:
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype = torch.int8
     weight: tuple[int, ...] = ()  # the shape of a constant int8 weight, the last operand
-    result_scale: float = 0.0  # that of the operands if 0
+    result_scale: float = 0.0  # 0: the scale of the operands
 
 
 class _Program(nn.Module):

@@ -321,7 +321,7 @@ class ResidualNet(nn.Module):
 
 
 def test_a_denied_module_leaves_a_residual_that_reads_its_result() -> None:
-    """The dequantize node in front of a sum goes with the sum, not with what it dequantizes."""
+    """The dequantize node in front of a sum belongs to the sum, not to the module that made its operand."""
     samples = [(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)]
     exported = torch.export.export(ResidualNet().eval(), samples[0])
     program = tosaic.quantize(exported, samples, progress=False)
@@ -431,7 +431,7 @@ def test_only_takes_what_matches_and_nothing_else(kind: str, net: tosaic.Program
 
 
 def test_a_plan_without_groups_says_so(net: tosaic.Program, caplog: pytest.LogCaptureFixture) -> None:
-    """A condition with a typo that is true of each node left all of them on the host without a word."""
+    """Before, a condition with a typo, true for each node, left all nodes on the host without a message."""
     claimant = Claimant.named("TOSA-1.0+INT")
     with caplog.at_level("WARNING"):
         plan = tosaic.partition(net, claimants=[claimant.deny(where=lambda node: node.op != "convv")])

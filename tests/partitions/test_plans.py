@@ -481,7 +481,7 @@ def test_claimants_without_a_split_are_refused(warped: Any) -> None:
 
 
 def test_a_plan_of_many_groups_is_made_in_time() -> None:
-    """Each group looked at all nodes: 2,000 groups took 6 s, and four times as many 96 s."""
+    """Before, each group looked at all nodes: 2,000 groups took 6 s, and four times as many 96 s."""
     count = 8000
     inputs = "\n".join(f'  input %x{i}: f32[2] path="x{i}"' for i in range(count))
     nodes = "\n".join(f"  %y{i}: f32[2] = add(%x{i}, %x{i}) {{alpha=1}}" for i in range(count))

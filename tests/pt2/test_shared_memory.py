@@ -84,7 +84,7 @@ def _sharing(names: Sequence[str]) -> dict[str, Case]:
 def _sharing_results(case: Case) -> Iterator[bool]:
     function = Program(case, "", "", "", "").function()
     for given in _operands(case):
-        with contextlib.suppress(Exception):  # of any type: another layout may not be taken
+        with contextlib.suppress(Exception):  # any error: torch may refuse the other layout
             yield _shares(call(case, function, given), given)
 
 

@@ -75,7 +75,7 @@ def _runtime() -> Any:
 
 def run_in_executorch(data: bytes, inputs: Sequence[torch.Tensor], method: str = "forward") -> list[Any]:
     """Returns the outputs of a method in ExecuTorch's runtime."""
-    program = _runtime().load_program(data)  # which has the memory of its methods
+    program = _runtime().load_program(data)  # owns the memory of its methods
     outputs = program.load_method(method).execute(list(inputs))
     return [each.clone() if isinstance(each, torch.Tensor) else each for each in outputs]
 
@@ -131,7 +131,7 @@ def _judge(tried: Tried, data: bytes, module: _Module, row: Any) -> None:
     tried.ran = True
     tried.runtime_differs = _disagreement(expected, [_array(each) for each in theirs])
     if tried.failure == tried.runtime_differs:
-        tried.failure = ""  # what the file says is not what torch computes
+        tried.failure = ""  # the file itself computes something else than torch
 
 
 def _in_order(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:

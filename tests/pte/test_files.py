@@ -157,7 +157,7 @@ class Sharing(torch.nn.Module):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_states_that_methods_share_in_the_runtime_are_named(is_shared: bool, tmp_path: Path) -> None:
-    """Each method computes with a state of its own here, which is another number than ExecuTorch's."""
+    """Here each method has a state of its own, so its results differ from ExecuTorch's."""
     x = torch.ones(4)
     modules = {"one": Sharing(1.0), "two": Sharing(2.0)}
     exported = {name: torch.export.export(each, (x,)) for name, each in modules.items()}
@@ -227,7 +227,7 @@ _RECURRENT = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", _RECURRENT)
 def test_a_state_that_is_read_through_a_view_first_gets_its_new_value(case: str) -> None:
-    """The view was taken for a state of its own, and the write to the state that it views had no effect."""
+    """Before, the view was read as a state of its own, and a write to the viewed state had no effect."""
     make_module, write = _RECURRENT[case]
     torch.manual_seed(0)
     module = make_module().eval().requires_grad_(False)

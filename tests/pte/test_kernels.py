@@ -124,7 +124,7 @@ def test_the_remainder_of_integers_has_the_sign_of_the_divisor(form: str, tmp_pa
 
 
 def test_any_and_all_of_bytes_are_bytes(tmp_path: Path) -> None:
-    """The kernel's result was bool, which the reader refused: torch's result is uint8 for uint8."""
+    """Before, the reader refused the kernel's bool result: torch's result is uint8 for uint8."""
 
     class Truths(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

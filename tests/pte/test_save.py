@@ -198,7 +198,7 @@ def test_states_persist_from_run_to_run(tmp_path: Path, target: str | None) -> N
     for ours, wanted in zip(found, expected, strict=True):
         _equal(ours, wanted)
     if target is None:
-        runtime = Runtime.get().load_program(path.read_bytes())  # which has the memory of its methods
+        runtime = Runtime.get().load_program(path.read_bytes())  # owns the memory of its methods
         loaded = runtime.load_method("forward")
         theirs = _steps(lambda x: [each.clone() for each in loaded.execute([x])], inputs)
         for ours, wanted in zip(theirs, expected, strict=True):
@@ -240,7 +240,7 @@ class Computing(nn.Module):
 
 @pytest.mark.parametrize("form", ["kernels", "split"])
 def test_methods_of_a_file_do_not_write_each_others_states(tmp_path: Path, form: str) -> None:
-    """In one memory, the states of a method lay where the other methods have activations."""
+    """In one memory, the states of a method would lie where the other methods have activations."""
     modules = {"a": Counting(10.0), "plain": Computing(), "b": Counting(3.0)}
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
     programs: dict[str, Any] = {}
@@ -268,7 +268,7 @@ ORDERS = [(1, 0), (2, 0, 1), (0, 3, 1, 2), (0, 2, 3, 4, 1)]
 def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
     tmp_path: Path, order: tuple[int, ...], target: str | None
 ) -> None:
-    """A file that declared the order of the trace computed with bytes in another order, without an error."""
+    """A file that declared the traced order would compute with bytes in another order, without an error."""
 
     class Module(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -286,7 +286,7 @@ def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
         program = tosaic.lower(exported, unsupported="split", claimants=[grid])
     path = tmp_path / "orders.pte"
     tosaic.save_pte(program, path, sidecar=True)
-    runtime = Runtime.get().load_program(path.read_bytes())  # which has the memory of its methods
+    runtime = Runtime.get().load_program(path.read_bytes())  # owns the memory of its methods
     loaded = runtime.load_method("forward")
     with pytest.raises(RuntimeError, match="should be contiguous or channels-last"):
         loaded.execute([x, y])
@@ -345,7 +345,7 @@ def test_a_written_input_that_the_runtime_does_not_write_is_warned_of(
     runtime = Runtime.get().load_program(path.read_bytes())  # a method needs its program to be alive
     (theirs,) = runtime.load_method("forward").execute([x, y])
     torch.testing.assert_close(theirs, 2 * y)
-    assert not x.any()  # what the warning says
+    assert not x.any()  # not written, as the warning says
 
 
 def test_the_ways_out_that_the_warning_of_written_inputs_names(
@@ -376,9 +376,7 @@ def test_a_channels_last_input_is_warned_of_and_our_run_refuses_rows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ExecuTorch's runtime compares no orders: its result for a row-major tensor is wrong."""
-    monkeypatch.setattr(
-        logging.root.manager, "disable", logging.NOTSET
-    )  # which the fixture of this file sets
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # the fixture of this file sets it
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     path = tmp_path / "last.pte"
     tosaic.save_pte(tosaic.from_exported(torch.export.export(_Rows(), (x,))), path)

@@ -1,4 +1,4 @@
-"""python -m random_graphs --start 0 --count 2000 --state runs.json: runs seeds and prints failures.
+"""python -m random_graphs --start 0 --count 2000 --state runs.json: checks seeds and prints failures.
 
 With a state file, an interrupted run is continued: seeds that passed before are not run again.
 """

@@ -72,7 +72,7 @@ def test_the_list_is_what_executorchs_tool_writes_for_the_same_file(name: str, t
     path = _file(tmp_path, name)
     kernels = tosaic.registration.kernel_list(path)
     ours = yaml.safe_load(kernels.to_yaml())
-    assert ours.pop("debug_info") == [str(path)]  # of the list; the tool has it for operators only
+    assert ours.pop("debug_info") == [str(path)]  # only our list has it; the tool has it for operators
     assert ours == _of_executorch(path)
 
 
@@ -83,7 +83,7 @@ class Spectrum(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 def test_calls_with_complex_tensors_are_in_the_list(tmp_path: Path) -> None:
-    """The reader of files knew no complex dtypes, so that recipe cortex-m ended in an error."""
+    """Before, the reader of files had no complex dtypes, and recipe cortex-m failed."""
     path = tmp_path / "spectrum.pte"
     path.write_bytes(portable_file(Spectrum(), (torch.randn(1, 64),)))
     kernels = tosaic.registration.kernel_list(path)
@@ -160,7 +160,7 @@ def test_program_managers_of_executorch_have_the_list_of_their_file(tmp_path: Pa
     exported, _ = _mixed()
     edge = to_edge(exported)
     kernels = tosaic.registration.kernel_list(edge)
-    lowered = edge.to_executorch()  # as before: the list was made of a copy
+    lowered = edge.to_executorch()  # still possible: the list was made from a copy
     (tmp_path / "model.pte").write_bytes(lowered.buffer)
     assert tosaic.registration.kernel_list(lowered) == kernels
     assert kernels == tosaic.registration.kernel_list(tmp_path / "model.pte", names=["program"])

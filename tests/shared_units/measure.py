@@ -137,7 +137,7 @@ def _lowered(quantized: Any, program: Program, exact: Exact) -> dict[str, Any]:
 
 
 def _nearer(program: Program, seen: Arrays, floats: Arrays) -> float | None:
-    """The number of least magnitude, up to a quarter, from which on all numbers give the same floats."""
+    """The number of least magnitude, up to a quarter, such that no larger one changes the floats."""
     if program.magnitude <= _ORDINARY:
         return program.number
     sign, found = np.sign(program.number), None

@@ -1,4 +1,4 @@
-"""Small networks by seed: a front, a place where a number meets its result, and what reads both.
+"""Small networks by seed: a front, a place that combines its result with a number, and a reader of both.
 
 front           place                       reader
 linear(x)  ->   where(hidden, -1e9, y)  ->  amax over rows
@@ -93,7 +93,7 @@ class Program:
     Attributes
     ----------
     number : float
-        The number that meets the tensor.
+        The number that is combined with the tensor.
     is_input : bool
         The number is an input of the network; otherwise it is a constant.
     """

@@ -212,7 +212,7 @@ TEST_CASE("a thread that slept is woken on another core, and may use all cores a
       const cpu_set_t cores = usable_by_helper();
       return CPU_EQUAL(&cores, &expected);
     }));
-    // The thread is awake now, so the pool does not keep it off a core when it lends it again.
+    // The thread is awake now, so the pool does not restrict its cores when it lends the thread again.
     bool may_use_all = false;
     for (int teams = 0; teams < 1000 && !may_use_all; ++teams) {
       const cpu_set_t now = usable_by_helper();

@@ -112,7 +112,7 @@ std::set<Op> listed(const Claimant& claimant) {
 }
 
 TEST_CASE("a device takes no operator that its record does not list") {
-  // A row of ops.def that nobody has put into a list yet is like these: no device has them.
+  // No device takes these operators, as no device takes a new row of ops.def that is in no list yet.
   const std::set<Op> unlisted{Op::kTosaVariable, Op::kTosaVariableWrite, Op::kTosaVariableRead};
   std::set<Op> taken;
   for (const std::shared_ptr<const Device>& device : built_in_devices())

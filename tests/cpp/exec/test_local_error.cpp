@@ -35,7 +35,7 @@ std::vector<float> near_ties(double off) {
   return sums;
 }
 
-// The share of integers each of which is rounded to the other side of the tie.
+// The error of integers that are all rounded to the other side of the tie, as a share of its bound.
 double share_of_others(double off) {
   const Sum net;
   const std::vector<float> x = near_ties(off), y(kCount, 0.0F);
@@ -79,8 +79,8 @@ double share_of_far_integers(std::int64_t count, std::int64_t different) {
   return local.share(sum, view(other, DType::kI16, {count}), qparams);
 }
 
-// The share of the integer of x - y that is off by `off` units of 2^-23, where x and y are integers of a
-// thousandth that are equal. The noise that the reference adds depends on how many values the graph has
+// The error of the integer of x - y, `off` units of 2^-23, as a share of its bound. x and y are equal
+// integers with scale 0.001. The noise that the reference adds depends on how many values the graph has
 // `before` these.
 double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, int before) {
   Builder b;
@@ -108,8 +108,8 @@ double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, i
   return local.share(sum, view(other, DType::kI16, {1}), qparams);
 }
 
-// The share of the numbers of quantize(relu(x)) that are moved and `off` units off, where x has integers of
-// 16 bits at another scale.
+// The error of the numbers of quantize(relu(x)) that are moved and `off` units off, as a share of its bound.
+// x has integers of 16 bits at another scale.
 double share_of_rescaled(int off) {
   constexpr std::int64_t kFew = 6;
   Builder b;

@@ -54,7 +54,7 @@ class Doubled final : public Recipe {
 std::vector<std::int32_t> permuted(const std::vector<std::int32_t>& values, const Shape& shape,
                                    const Dims& perm) {
   std::vector<std::int32_t> out;
-  std::vector<std::size_t> at(shape.size(), 0);  // by axis of the result
+  std::vector<std::size_t> at(shape.size(), 0);  // an index for each axis of the result
   for (std::size_t n = 0; n < values.size(); ++n) {
     std::size_t from = 0;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {

@@ -92,7 +92,7 @@ struct Call {
   Op op;
   Attrs attrs;
   std::vector<Array> operands = {};
-  DType dtype = DType::kF32;  // of the result
+  DType dtype = DType::kF32;  // dtype of the result
   Shape shape = {};
 };
 
@@ -180,14 +180,14 @@ inline void check_outcome(const Call& call, const Outcome& fast, const std::vect
   SUCCEED();
 }
 
-// Does so for the fast kernel of every instruction set.
+// Compares the fast kernel of every instruction set with the reference, by check_outcome().
 inline void check_fast_paths(const Call& call, const std::vector<double>& scales) {
   const std::vector<double> expected = reference(call);
   for (const Isa isa : usable_isas())
     check_outcome(call, run(call, {.reference = false, .isa = isa}), expected, scales);
 }
 
-// Does the same, with the results of the same call on absolute values as scales.
+// The same comparison, with the results of the call on absolute values as scales.
 inline void check_fast_paths(const Call& call) {
   Call absolutes = call;
   for (Array& operand : absolutes.operands) operand = absolute(operand);

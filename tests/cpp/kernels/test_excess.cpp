@@ -1,4 +1,4 @@
-// Weights that are capped so that sums of two products do not saturate, and what is taken off them.
+// Weights that are capped so that sums of two products do not saturate, and the excess that is taken off.
 #include "tosaic/kernels/gemm/excess.h"
 
 #include <catch2/catch.hpp>

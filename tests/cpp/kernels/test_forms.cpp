@@ -59,7 +59,7 @@ Call draw_call(std::mt19937& random) {
       .shape = {1, size, size, filters}};
 }
 
-// Leaves out all rows but one, and those that every processor has.
+// Leaves out all rows except `row` and the baseline rows, which every processor runs.
 Options with_row(std::size_t row) {
   Options options{.isa = form_rows()[row].set};
   for (std::size_t i = 0; i < form_rows().size(); ++i)

@@ -27,7 +27,7 @@ TEST_CASE("values between channels-last operators are channels last", "[layout]"
   CHECK(order_of(c, scaled) == kLast);
   CHECK(order_of(c, joined) == kLast);
   const LayoutPlan plan = plan_layout(c.graph);
-  CHECK(plan.transposes.size() == 2);  // of the graph input and the graph output
+  CHECK(plan.transposes.size() == 2);  // transposes of the graph input and output
   CHECK(plan.cost == proven_bound(plan.problem, plan.certificate));
 }
 

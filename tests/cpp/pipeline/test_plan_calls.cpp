@@ -25,7 +25,7 @@ TEST_CASE("a composite is planned by its parts and reported by its own value", "
   REQUIRE(plan.orders[shares.index()]);
   CHECK(*plan.orders[shares.index()] == kLast);
   CHECK(plan.orders[x.index()]->is_identity());
-  CHECK(plan.plan.transposes.size() == 2);  // of the graph input and the graph output
+  CHECK(plan.plan.transposes.size() == 2);  // transposes of the graph input and output
 }
 
 TEST_CASE("dim orders of inputs and outputs in the options are respected", "[pipeline]") {

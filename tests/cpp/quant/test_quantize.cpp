@@ -133,7 +133,7 @@ TEST_CASE("a bias is rounded half to even and saturates with a count", "[quantiz
   CHECK(narrow.values == std::vector<std::int64_t>{2, 2, -2, -2, 2000000000, -2000000000, 0});
   CHECK(narrow.counts == Counts{.saturated = 0, .nans = 1});
 
-  const std::vector<double> tiny{1e-9, 1e-9};  // as of a weight channel that is all zero
+  const std::vector<double> tiny{1e-9, 1e-9};  // such scales come from weight channels of zeros
   const QuantizedBias beyond = quantize_bias(std::vector{4.0F, -4.0F}, tiny, DType::kI32);
   CHECK(beyond.values == std::vector<std::int64_t>{INT32_MAX, INT32_MIN});
   CHECK(beyond.counts.saturated == 2);

@@ -465,7 +465,7 @@ def test_int16_activations_are_as_precise_as_their_weights():
     samples, target = images(), "TOSA-1.0+INT+int16"
     torch.manual_seed(0)
     network = ConvNet()
-    rounded = copy.deepcopy(network)  # with the weights of 8 bits, in floats
+    rounded = copy.deepcopy(network)  # gets the weights rounded to 8 bits, as floats
     for weight in rounded.parameters():
         if weight.dim() > 1:
             scales = weight.detach().abs().flatten(1).amax(1) / 127

@@ -173,7 +173,7 @@ def test_a_place_that_a_symbolic_size_does_not_change_is_written_for_all_sizes()
 
 
 def test_a_place_that_a_symbolic_size_changes_is_refused_with_the_way_out() -> None:
-    """The place was written for the traced size, and the converted graph failed at another size."""
+    """Before, the converted graph wrote to the place for the traced size, and failed at another size."""
     samples, dimension = samples_of(3, 8), Dim("rows", min=3, max=16)
     exported = torch.export.export(Written(rows=True).eval(), samples[0], dynamic_shapes=({0: dimension},))
     with pytest.raises(tosaic.UnsupportedOp, match=r"'linear'.*or use tosaic.quantize"):

@@ -1,4 +1,4 @@
-// Checks that states of statistics merge exactly, whatever the split is, and survive the way through bytes.
+// Checks that states of statistics merge exactly, whatever the split is, and survive serialization.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>

@@ -39,7 +39,7 @@ std::map<int, std::pair<std::uint64_t, double>> reference_bins(std::span<const f
     const double y = std::abs(static_cast<double>(value)) * std::ldexp(2048.0, -exponent);
     double bin = std::floor(y) + 1024, offset = y - std::floor(y);
     if (y < 64) {
-      const int octave = y == 0 ? -100 : std::ilogb(y);  // of [2^octave, 2^(octave + 1))
+      const int octave = y == 0 ? -100 : std::ilogb(y);  // y is in [2^octave, 2^(octave + 1))
       const double position = (std::ldexp(y, -octave) - 1) * 64;
       bin = std::floor(position) + 64.0 * (octave + 11);
       offset = position - std::floor(position);

@@ -120,7 +120,7 @@ TEST_CASE("a call that is not selected stays float, and says so", "[planner]") {
   const Planned found(convolution(), kPrecision, {"conv"});
   CHECK(found.edge("source0", "conv") == nullptr);
   CHECK(found.reason("conv") == "it is not selected");
-  CHECK(found.output("relu") == nullptr);  // a part of the same numbers
+  CHECK(found.output("relu") == nullptr);  // it has the numbers of conv
 }
 
 TEST_CASE("inputs and constants are rounded where they are returned", "[planner]") {
@@ -228,7 +228,7 @@ TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
   }
 }
 
-// y = linear(x) -> norm -> linear -> y + .. -> norm: rounding y would take something from all sums after it
+// y = linear(x) -> norm -> linear -> y + .. -> norm: rounding y would add an error to all later sums
 TEST_CASE("a contraction that starts a residual stream has 32 bits", "[planner]") {
   for (const bool wide : {true, false}) {
     Case c;
