@@ -181,7 +181,7 @@ def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
 
 
 def functional_hint(ep: Any) -> str:
-    """Returns what to do with a program that writes in place: to decompose it, if that keeps its numbers."""
+    """Returns the hint to decompose a program that writes in place, if that keeps its numbers; else empty."""
     program = _Program(ep, "forward", {})
     program.reader.prepare(program.nodes)
     return str(program.reader.functional_hint())
