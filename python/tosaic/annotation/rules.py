@@ -250,8 +250,8 @@ class Clear(_Checked):
 class Share(_Checked):
     """Slots that get the scale and zero point of the first slot.
 
-    The first slot must have a spec, and not a derived one.
     The first slot must have a spec that is not derived.
+
     Attributes
     ----------
     slots : tuple of Edge or Output
