@@ -123,6 +123,7 @@ def infinite_masks(
     planned: PlannedProgram, chosen: Mapping[Slot, QParams], statistics: Sequence[Any]
 ) -> dict[Slot, float]:
     """Returns masks of scores that hide by minus infinity only, with the number up to which integers do so.
+
     Parameters
     ----------
     planned : PlannedProgram

@@ -31,7 +31,7 @@ _NOTED_BITS = 2
 _CALLS = 16  # the largest number of calls that compute a bias from parameters
 _NORMS: dict[
     Any, tuple[int, ...]
-] = {  # positions of weight, bias, mean, variance and epsilon
+] = {  # positions of the weight, the bias, the mean, the variance and the norm's epsilon
     torch.ops.aten.batch_norm.default: (1, 2, 3, 4, 7),
     torch.ops.aten._native_batch_norm_legit.default: (1, 2, 3, 4, 7),
     torch.ops.aten._native_batch_norm_legit_no_training.default: (1, 2, 3, 4, 6),
