@@ -305,7 +305,7 @@ class Lowered(Preparable):
             Write a second file next to it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
             dim orders, dtypes and qparams of its inputs and outputs, and the digest of the ``.tosa`` file.
             `tosaic.load_tosa` reads both, and the program that it returns then takes the caller's arrays, as
-        `run` does. Without it, an older sidecar is removed, because it would not describe the new file.
+            `run` does. Without it, an older sidecar is removed, because it would not describe the new file.
 
         Raises
         ------

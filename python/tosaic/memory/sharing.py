@@ -143,7 +143,7 @@ class _Sharing:
         value, at = self._schedule.contents(value)
         chain: list[
             tuple[int, int]
-        ] = []  # values, each with its first byte in the memory of the next
+        ] = []  # values, each with its first byte in the memory of the next value of the chain
         while (step := self._step_to_owner(value)) is not None:
             chain.append((value, step[1]))
             value = step[0]

@@ -25,8 +25,8 @@ class PassChange:
         The name of a pass, ``decompose``, or ``section/name``.
     pass_ : Pass or callable, optional
         The new pass, or a function of a graph. Not for ``remove``.
+    claimants : sequence of str
         Names of the claimants whose pipelines change. Empty: all whose pipeline has the anchor.
-        Names of the claimants whose pipelines change. Empty: those that have the anchor.
     """
 
     action: Action

@@ -60,8 +60,8 @@ class Declared:
     orders : tuple of tuple of int, or None
         At most one dim order for each rank. A tensor of another rank has the order that the program gives it.
         None: row-major at every rank.
+    images : bool
         The orders apply to images only, and not to grids of samplers.
-        The orders concern images only, and no grids of samplers.
     is_any : bool
         The delegate accepts and returns every order.
     tensors : tuple of pair
