@@ -4,8 +4,7 @@ An operand with its own scale is rescaled to the scale of the result, and rounde
 the result's scale, there is no rescale, but its other readers get coarser numbers. Let r be the ratio of the
 scale of the result to the scale of the operand. Keeping its own scale multiplies the noise at the join by 1 +
 1/r²; taking the result's scale multiplies the noise at the other readers by r². Both factors are equal if r²
-is the golden ratio, which is 2.1 dB. Up to this ratio, the scale of the result loses less, and costs nothing
-at run time.
+is the golden ratio (2.1 dB). Up to this ratio, the result's scale loses less, and is free at run time.
 """
 
 from __future__ import annotations

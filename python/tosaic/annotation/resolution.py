@@ -219,8 +219,7 @@ def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
     ----------
     plan : Plan
     reasons : mapping of str to str, optional
-        Why a quantizer set no spec for a call, by node. Calls that are not in the plan are in the bodies of
-        control flow.
+        By node, why a quantizer set no spec for it; nodes outside the plan are in bodies of control flow.
     """
     found = plan.core.resolve()
     left = [FloatTensor(*row) for row in found["left_float"]]

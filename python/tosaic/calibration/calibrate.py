@@ -2,8 +2,7 @@
 
 Workers get chunks of samples, and their states are merged in the order of the samples. Ranges and histograms
 merge exactly, so their results do not depend on the order of samples or on the chunks. Moving averages depend
-only on the order of samples: workers return the range of each sample, and the merging code computes the
-averages.
+only on the order of samples: workers return each sample's range, and the merging code computes the averages.
 """
 
 from __future__ import annotations
