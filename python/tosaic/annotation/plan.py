@@ -68,7 +68,7 @@ class Change:
     slot : Edge or Output
     before : spec
     set_by : str
-        Who had set `before`.
+        The author of `before`.
     after : spec, optional
         None: the spec was removed.
     changed_by : str
@@ -132,7 +132,7 @@ class Plan:
     ----------
     graph : CallGraph
     author : str
-        Who sets specs, for the history and the report, outside of a `with` block of `authored_by`.
+        The author of specs set outside of a `with` block of `authored_by`, for the history and the report.
 
     Examples
     --------

@@ -67,7 +67,7 @@ class FloatTensor:
         ``set to float``, ``spec removed``, ``annotated without a spec`` (as inside of a pattern that is
         quantized as a whole), ``not annotated``, or why `tosaic.Quantizer` left it float.
     rule : str
-        Who set it to float or removed its spec; else empty.
+        The rule or quantizer that set it to float or removed its spec; else empty.
     target, module_path, source : str
         The target and the origin of the node, as far as torch recorded them.
     """
@@ -175,7 +175,7 @@ class Resolution(Reportable):
     mixed : tuple of MixedOperands
         Calls that read quantized tensors and float tensors.
     history : tuple of Change
-        What was replaced or removed.
+        Specs that were replaced or removed.
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
     narrow : tuple of NarrowOperand

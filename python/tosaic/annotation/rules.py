@@ -6,7 +6,7 @@ one set, and the history of the plan has both. A rule that matches nothing raise
 the quantizer's spec stays.
 
 A spec that a rule sets applies to all slots of the sharing group: concat, views and pools keep one
-scale for operands and result, as their quantizer wants. The sharing group is split only if the spec would
+scale for operands and result, as their quantizer requires. The sharing group is split only if the spec would
 replace another fixed spec; the report says so.
 """
 

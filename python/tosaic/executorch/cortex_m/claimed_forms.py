@@ -43,7 +43,7 @@ class Factor:
     operand : int
         The operand that is multiplied.
     number : float
-        What it is multiplied by.
+        The factor of the operand.
     keeps_integers : bool
         True if the product only changes the scale, and its integers are those of the operand.
     """
