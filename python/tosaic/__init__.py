@@ -1,8 +1,7 @@
 """tosaic: from torch.export to verified TOSA.
 
-`import tosaic` loads the table of verbs alone: each public name is loaded when it is first used. The package
-needs numpy only. Only `tosaic.fx` imports torch, and only when it reads a program of torch (or the demo
-runs).
+`import tosaic` loads only the table of verbs: each public name is loaded on first use. Only numpy is
+required. Only `tosaic.fx` and `tosaic.executorch` import torch, and only when they are used.
 """
 
 from __future__ import annotations

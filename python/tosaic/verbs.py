@@ -1,6 +1,6 @@
-"""Which function each verb of a class is; see `tosaic.base.verbs`.
+"""The implementation of each verb; see `tosaic.base.verbs`.
 
-No module of the package imports this one: `import tosaic` does, and the functions here run when a verb is
+No module of the package imports this one, only `import tosaic` does. The functions here run when a verb is
 called for the first time.
 """
 

@@ -94,7 +94,7 @@ def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> 
                 assert f"### `{name}.{public}" in page
     signature = (
         "### `tosaic.check(program, *, target=None, pipeline=None, bind=None, operators=(), trust=False)`"
-        "\n\nSays what would not lower"
+        "\n\nLists the reasons why a program would not lower"
     )
     assert signature in page
     assert "- `target, pipeline` (optional): As `lower` takes them." in page

@@ -1,4 +1,4 @@
-"""Annotation plans: what a quantizer says about a graph, as data, and rules that change it. Without torch."""
+"""Annotation plans: the annotations of a graph by a quantizer, as data, and rules. Without torch."""
 
 from __future__ import annotations
 

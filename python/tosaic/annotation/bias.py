@@ -1,4 +1,4 @@
-"""Scales of weights and biases with which the biases fit in 32 bits.
+"""Raises scales of weights and biases until the biases fit in 32 bits.
 
 A contraction adds its bias to its sums of products, so the bias has the unit of the sums: the product of the
 scales of data and weight. The scale is tiny for a channel whose weights are zero, or nearly zero, and for an
@@ -7,10 +7,10 @@ operand that was zero in all samples. The integers of a bias in such a unit woul
     weights of a channel are 0, bias 3    scale of the weights 1.2e-7, data 1/255:  3 / 4.7e-10 = 6.4e9
                                           scale of the weights raised to 7.1e-7:   3 / 2.8e-9  = 2^30
 
-The raised scale costs no precision where each channel has its own: each product of such a channel is below
-2^-15 of its bias, or 2^-8 with data of 16 bits. Where one scale is for all channels, the weights of the
-other channels would lose bits. Their bias has a unit of its own instead, which lowering adds in another step.
-Targets that know no such step (`QConfig.every_operator`, Arm's lowering) get the raised scale.
+The raised scale costs no precision if each channel has its own scale: each product of such a channel is below
+2^-15 of its bias, or 2^-8 with data of 16 bits. If all channels have one scale, the weights of the other
+channels would lose bits. Then the bias gets its own scale instead, and lowering adds it in a separate step.
+Targets without such a step (`QConfig.every_operator`, Arm's lowering) get the raised scale.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tosaic.base.quantization import QParams
 _LOG = logging.getLogger(__name__)
 
 LARGEST_BIAS = 2**30
-"""The largest integer of a bias. The sums of products that are added to it have the other half of int32."""
+"""The largest integer of a bias. The other half of int32 is left for the products that are added to it."""
 
 _Array = np.ndarray[Any, Any]
 _ADDING = ("aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.", "aten.rsub.", "aten.addmm.", "aten.baddbmm.")
 _PRODUCTS = ("aten.addmm.", "aten.baddbmm.")  # operand 0 is the addend
 _LISTED = 8
-_COARSE = 16  # units of a sum: half of it is an error of 3 % of a range of 8 bits
+_COARSE = 16  # steps of a sum: half of them is an error of 3 % of an 8-bit range
 
 
 def fitting_weight_scales(
@@ -46,7 +46,7 @@ def fitting_weight_scales(
     Parameters
     ----------
     weight_scales : float32 array
-        One, or one for each element of the bias.
+        One scale, or one for each element of the bias.
     data_scale : float
         The scale of the other operand.
     bias : array
@@ -54,7 +54,7 @@ def fitting_weight_scales(
     has_elements : bool
         Whether the weight has elements that its scales do not round to zero.
     unit_of_sums : bool
-        The target knows no other unit of a bias: one scale for all channels is raised, too.
+        The target supports no other scale of a bias: a single scale for all channels is raised, too.
     """
     least = _magnitudes(bias) / (float(data_scale) * LARGEST_BIAS)
     if weight_scales.size != least.size:
@@ -68,13 +68,13 @@ def fitting_weight_scales(
 def fitting_bias_scales(scales: _Array, bias: _Array) -> _Array:
     """Returns the scales of a bias, raised where an element would not fit in 32 bits.
 
-    If one scale is too small for an element, each element gets its own: a single one, raised for a bias of
+    If one scale is too small for an element, each element gets its own: a single scale, raised for a bias of
     -1e6 that an activation discards, would leave few bits to the other channels.
     """
     least = _magnitudes(bias) / LARGEST_BIAS
     if scales.size not in (1, least.size):
         least = least.max(initial=0.0, keepdims=True)
-    # The scale of a bias that fits stays as it is: a rounding of half a unit is no reason for another one.
+    # Scales that are too small by a relative 2^-10 at most stay: they exceed LARGEST_BIAS only by rounding.
     fits = scales * np.float32(1 + 2**-10) >= least
     raised: _Array = scales if fits.all() else np.where(fits, scales, least.astype(np.float32))
     return raised
@@ -86,10 +86,10 @@ def lost_bits(before: _Array, after: _Array) -> float:
 
 
 def free_crowded_addends(plan: Plan, elements_of: Callable[[str], Any]) -> None:
-    """Leaves constant addends float in which one channel would leave no bits to others.
+    """Removes the specs of constant addends in which one channel would leave no bits to others.
 
-    Integer lowering adds the numbers of a constant in the unit of the sum. An addend that shares its scale
-    with others keeps it.
+    Integer lowering then rounds the constant with the scale of the sum. An addend that shares its scale with
+    other slots keeps its spec.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def note_crowded_addends(
 ) -> None:
     """Warns of constant addends whose scale leaves too few bits to channels.
 
-    `note_coarse_addend` says which.
+    `note_coarse_addend` defines what is too few.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def note_crowded_addends(
 def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_sum: float) -> bool:
     """Warns if the scale of a constant addend leaves too few bits to channels, and returns whether it did.
 
-    Too few means no bit at all, or an error of more than eight units of the sum in a channel of less than 16
-    units of the addend.
+    Too few means no bit at all, or an error of more than eight steps of the sum in a channel whose elements
+    are below 16 steps of the addend.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_su
 def note_crowded_sums(plan: Plan, elements_of: Callable[[str], Any]) -> None:
     """Warns of constant addends that leave no bits to channels if ranges cover all numbers.
 
-    Torchao's observers choose such ranges for addends and sums, even where readers do not tell numbers apart.
+    Torchao's observers choose such ranges for addends and sums, even if readers distinguish fewer numbers.
     """
     one_scale = {slot: spec for group, spec in _one_scale(plan) for slot in group.slots}
     users: dict[str, list[str]] = {}
@@ -181,7 +181,7 @@ def _one_scale(plan: Plan) -> Iterator[tuple[Group, Observed]]:
 
 
 def addends(plan: Plan) -> Iterator[Edge]:
-    """Yields the operands that calls add, or to which they add products."""
+    """Yields the operands that an addition reads, and the addends of matrix products."""
     for call in plan.graph:
         if call.kind != "call" or not call.target.startswith(_ADDING):
             continue
@@ -216,9 +216,9 @@ def full_range_scale(elements: Any, integers: tuple[int, int]) -> float:
 
 
 def crowded_channels(constant: Any, least: float) -> tuple[list[int], int, float] | None:
-    """Returns the channels below a number, the channel with the largest element, and this element.
+    """Returns the channels whose elements are below `least`, the channel with the largest element, and that.
 
-    None if no channel is. `channel_axis` says which axis has the channels.
+    None if there is no such channel. `channel_axis` says which axis has the channels.
     """
     elements = np.asarray(constant, np.float64)
     axis = channel_axis(elements.shape)

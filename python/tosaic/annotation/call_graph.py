@@ -1,4 +1,4 @@
-"""The nodes of a graph of torch as plain data: what plans and rules know of a graph.
+"""The nodes of a graph of torch as plain data, on which plans and rules work.
 
 A `CallGraph` is made from records. It knows neither torch nor what the operators mean::
 
@@ -35,7 +35,7 @@ CallKind = Literal["placeholder", "get_attr", "call", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One place where a node reads another node.
+    """One operand of a node: a place in its arguments that refers to another node.
 
     Attributes
     ----------
@@ -122,13 +122,13 @@ class CallGraph:
         The inputs of the caller, flattened, in order, those included that nothing reads. Placeholders of
         parameters and buffers are not inputs of the caller.
     outputs : sequence of GraphPort
-        The results for the caller, flattened, in order. A node that is returned twice stands here twice.
+        The results for the caller, flattened, in order. A node that is returned twice is listed twice.
         Writes to buffers are not outputs.
 
     Raises
     ------
     InvalidGraph
-        Two nodes have one name, or an operand, user or port names a node that does not exist or stands later.
+        Two nodes have one name, or an operand, user or port names a node that does not exist or comes later.
     """
 
     __slots__ = ("_core",)

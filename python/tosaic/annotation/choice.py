@@ -1,4 +1,4 @@
-"""Which observer each tensor gets.
+"""Chooses the observer of each tensor.
 
 configuration --planner_fields()--> planner --> plan --choose_observers()--> {slot: observer}
 """
@@ -27,13 +27,13 @@ _FEW_INTEGERS = 64
 
 
 def planner_fields(precision: Precision, derive_bias: Callable[..., Any] | None) -> tuple[Any, ...]:
-    """Returns what the planner reads of a precision, with an observer for each role.
+    """Returns the fields of a precision that the planner reads, with an observer for each role.
 
     Parameters
     ----------
     precision : Precision
     derive_bias : callable, optional
-        What `Derived` specs of biases call. None: biases stay float.
+        The function of `Derived` specs of biases. None: biases stay float.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def planner_fields(precision: Precision, derive_bias: Callable[..., Any] | None)
 
 
 def _of_weights(weight: Observed) -> Observer:
-    """Returns the default. The search for the least error takes long, and pays for few integers."""
+    """Returns the default observer. `LeastError` takes long, and pays off only for few integers."""
     is_coarse = (
         weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < _FEW_INTEGERS
     )
@@ -74,18 +74,18 @@ def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
 def choose_observers(plan: Plan, *, exact: Collection[Slot] = ()) -> dict[Slot, Observer]:
     """Returns the observer of each tensor that is observed.
 
-    `ByUse` becomes the observer of the use. Results that only a function reads are observed for the error
-    of its result. Whole numbers, such as the results of a `round`, get `WholeNumbers`: with scale 1 if they
-    follow from integers of 32 or 64 bits, such as lengths, since calls may have larger ones than samples.
-    Inputs of the program keep the range of all samples: more of a program's inputs lie beyond that range than
-    of a few samples, and no later operator can recover what clipping removes. A spec without an observer gets
+    `ByUse` becomes the observer that suits the use. For a result that only one function reads, the error is
+    measured at the function's result. Whole numbers, such as results of a `round`, get `WholeNumbers`: with
+    scale 1 if they follow from integers of 32 or 64 bits, such as lengths, since later inputs may have larger
+    ones than samples. Inputs of the program keep the range of all samples: later inputs often exceed the
+    range of few samples, and no operator can recover what clipping removes. A spec without an observer gets
     `MinMax`. Other observers stay.
 
     Parameters
     ----------
     plan : Plan
     exact : collection of Edge or Output
-        Slots that get `MinMax` in the place of `ByUse`.
+        Slots that get `MinMax` instead of `ByUse`.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def _by_use(
 
 
 def _only_readers(plan: Plan) -> dict[str, str]:
-    """Returns the reader of each node that one node reads."""
+    """Returns, for each node with exactly one reader, the name of the reader."""
     readers: dict[str, set[str]] = {}
     for call in plan.graph:
         for operand in call.operands:

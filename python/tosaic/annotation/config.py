@@ -44,16 +44,16 @@ class Precision:
     Attributes
     ----------
     activation : Observed
-        Spec of tensors that calls compute. An `observer` replaces the default ones (`ByUse`): for inputs of
-        the program, the range of all samples; for other tensors, an exact histogram with a search for the
-        range of least error, and where only an elementwise function reads a tensor, of least error of the
-        function's result.
+        Spec of tensors that calls compute. An `observer` replaces the default, `ByUse`. That chooses for
+        inputs of the program the range of all samples, and for other tensors the range of least error, by an
+        exact histogram. If only one elementwise function reads a tensor, the error is that of the function's
+        result.
     weight : Observed
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
         channels; contractions without such an axis have one scale. With a group size, each group of input
-        channels has a scale too; a weight whose input channels it does not divide has a scale per channel.
-        An `observer` that is data is `MinMax` or `LeastError`. By default, it is `LeastError` for fewer than
-        65 integers and for groups, else `MinMax`.
+        channels has a scale too; if the group size does not divide the input channels, the weight has a scale
+        per channel. An `observer` that is data is `MinMax` or `LeastError`. The default is `LeastError` for
+        fewer than 65 integers and for groups, else `MinMax`.
     bias : {"derived", "float"}
         ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec;
         lowering rounds the bias to the unit of the sums. Biases of contractions whose weights have groups are
@@ -62,14 +62,14 @@ class Precision:
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
     wide_sums : bool
-        The sums of a residual stream that norms read are not rounded: their error would remain in all
-        sums that follow. Lowering computes them with 32 bits.
+        The sums of a residual stream that norms read are not rounded, since their error would remain in all
+        later sums. Lowering computes them with 32 bits.
     wide_functions : bool, optional
-        The result of a contraction is not rounded to 8 bits where only a function such as GELU or SiLU reads
-        it: rounding before and after the function makes twice the error. Lowering computes the function from
-        16 bits, with a table and interpolation, which is some 15 operators of TOSA instead of one. None:
-        after convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a third more
-        operators); an EfficientNet would have three times as many operators, and gain 0.05 dB.
+        The result of a contraction is not rounded to 8 bits if only a function such as GELU or SiLU reads it,
+        since rounding both before and after the function doubles the error. Lowering computes the function
+        from 16 bits, with a table and interpolation, which takes some 15 operators of TOSA instead of one.
+        None: only after convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a
+        third more operators); an EfficientNet would have three times as many operators, and gain 0.05 dB.
     """
 
     activation: Observed = _INT8
@@ -128,7 +128,7 @@ def _check_flag(name: str, value: object) -> None:
 class QConfig:
     """Which calls are quantized, and how.
 
-    A configuration is a list of selections. The last selection that selects a call decides. Each method
+    A configuration is a list of selections. The last selection that matches a call decides. Each method
     returns a new configuration.
 
     Attributes
@@ -136,12 +136,12 @@ class QConfig:
     selections : tuple of (Select, Precision or None)
         None: the calls stay float.
     every_operator : bool
-        For targets that compute one operator at a time, such as Cortex-M and Neutron: there are integers
-        between all operators. Without it, the parts of a unit are not rounded between (a convolution and the
-        sum with a residual, a norm of several calls), because integer lowering computes them as a whole. That
-        is more precise. `Precision.wide_sums` and `Precision.wide_functions` have no effect then. An
-        attention of an exported program becomes the operators that it computes, and a product or quotient by
-        a number has the integers of its operand.
+        For targets that compute one operator at a time, such as Cortex-M and Neutron: all operators exchange
+        integers. If False, values inside a unit (a convolution and the sum with a residual, a norm of several
+        calls) are not rounded, which is more precise, because integer lowering computes the unit as a whole.
+        If True, `Precision.wide_sums` and `Precision.wide_functions` have no effect, an attention of an
+        exported program is replaced by its parts, and a product or quotient by a number has the integers of
+        its operand.
 
     Examples
     --------
@@ -183,17 +183,17 @@ class QConfig:
         Parameters
         ----------
         per_channel : bool
-            A scale for each channel of the result, else one for each weight.
+            A scale for each channel of the result; if False, one scale for each weight.
         weight_bits : int
             4: weights in -7..7, stored as int8.
         group_size : int, optional
-            So many input channels of a weight have a scale, for each channel of the result. Smaller groups
-            are more precise, and cost more arithmetic. A weight whose input channels the size does not
-            divide has a scale for each channel.
+            This many input channels share a scale, separately for each channel of the result. Smaller groups
+            are more precise, and cost more arithmetic. If the size does not divide the input channels of a
+            weight, the weight has a scale for each channel.
         bias : {"derived", "float"}
             See `Precision`.
         observer : {"minmax", "moving_average", "percentile", "mse", "entropy"} or Observer, optional
-            From what the range of each activation follows, ranges of inputs included. An object of
+            How the range of each activation, including inputs, follows from samples. An object of
             `tosaic.annotation` has options, such as ``Percentile(99.9)``. None: `tosaic.annotation.ByUse`.
         weight_observer : {"minmax", "mse"} or Observer, optional
             The same for weights. None: see `Precision`.
@@ -268,8 +268,8 @@ class QConfig:
         Parameters
         ----------
         to : QConfig, Precision or None
-            A configuration stands for its last precision. None: the calls stay float. `every_operator` is
-            a property of the whole program, and is taken from this configuration.
+            The precision. A configuration means its last precision. None: the calls stay float. The option
+            `every_operator` is not taken from `to`, since it applies to the whole program.
         name, regex, module, type, op, nodes
             See `tosaic.annotation.Select`.
         """

@@ -1,11 +1,11 @@
 """Numbers that leave few integers to others with the same scale.
 
-A result has one scale for all that its operands bring in::
+A result has one scale for the numbers of all its operands::
 
     where(hidden, -256, x)     x is in -2..4, so that one step for both is 1: x has 7 integers
 
-The numbers of a histogram tell such a result from one whose numbers thin out towards its largest ones, or are
-zeros and ones.
+The histogram distinguishes such a result from one whose numbers become rarer towards the largest ones, or are
+only zeros and ones.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 
 FEW_INTEGERS = 16
-"""Numbers that have fewer integers are named."""
+"""A warning names numbers that have fewer integers than this."""
 
 LARGEST_NEAR = 1e4
-"""The largest magnitude of numbers that the planner takes for activations."""
+"""The largest magnitude that the planner takes for an activation."""
 
 HIDING_REMEDY = "If those only hide elements, make them about ten times the largest of the first"
-"""What helps, for messages that name the numbers first and then the largest ones."""
+"""The remedy in messages that name first the crowded numbers ("the first"), then the largest ones."""
 
-_EACH = 4  # numbers for each integer: fewer are truth values or counts
-_LEAST_RATIO = 100.0  # of the squares of numbers to the squares of their errors: 20 dB
+_EACH = 4  # histogram bins for each integer: results with fewer are truth values or counts
+_LEAST_RATIO = 100.0  # of the squared numbers to their squared errors: 20 dB
 
 
 @dataclass(frozen=True)
 class CrowdedNumbers:
-    """Numbers of a tensor that have few of its integers.
+    """Numbers of a tensor that are represented by few of its integers.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class CrowdedNumbers:
     integers : int
         How many integers represent them.
     beside : float
-        What the largest number of the tensor becomes.
+        The quantized value of the tensor's largest number.
     """
 
     least: float
@@ -51,7 +51,7 @@ class CrowdedNumbers:
 def crowded_numbers(
     histogram: Any, scale: float, zero_point: int, qmin: int, qmax: int, near: Any = None
 ) -> CrowdedNumbers | None:
-    """Returns the numbers to which the largest ones leave few integers, if there are such.
+    """Returns the numbers to which the largest ones leave few integers; None if there are no such numbers.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def crowded_numbers(
     zero_point, qmin, qmax : int
         The qparams with which the numbers are quantized.
     near : Histogram, optional
-        A histogram of all numbers up to `LARGEST_NEAR` in magnitude, if there are larger numbers: next to
-        these, the other histogram counts numbers as zero that may differ much from each other.
+        A histogram of all numbers up to `LARGEST_NEAR` in magnitude, needed if there are larger numbers: then
+        `histogram` counts all numbers far below the largest ones as zero.
 
     Returns
     -------
     CrowdedNumbers or None
-        None also if the numbers have 20 dB with their integers, or if they are so few different ones that
-        they may be truth values.
+        None also if the numbers have an SQNR of 20 dB with their integers, or if there are so few different
+        numbers that they may be truth values.
 
     Examples
     --------

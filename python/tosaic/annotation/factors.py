@@ -1,10 +1,10 @@
-"""Products and quotients by numbers: the integers stay, and the scale changes.
+"""Products and quotients by numbers: the integers stay the same, and only the scale changes.
 
     x = (integer - zero point) * scale
     x * 0.25 = (integer - zero point) * (scale * 0.25)
     x * -0.25 = (mirrored integer - mirrored zero point) * (scale * 0.25)
 
-A negative scale does not exist. The integers are mirrored in their range instead, which loses nothing.
+Scales cannot be negative. The integers are mirrored in their range instead, which is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GREATEST = float(np.finfo(np.float32).max)
 
 
 def scaled_by(operand: Scale, factor: float, *, is_symmetric: bool = False) -> Scale | None:
-    """Returns the scale of a tensor times a number, or None if integers do not represent it so.
+    """Returns the scale of a tensor times a number, or None if that scale or its zero point is not allowed.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def scaled_by(operand: Scale, factor: float, *, is_symmetric: bool = False) -> S
     factor : float
         Finite and not 0.
     is_symmetric : bool
-        The zero point has to remain what it is.
+        The result must have the zero point of the operand.
 
     Examples
     --------

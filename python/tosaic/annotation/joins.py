@@ -1,11 +1,10 @@
-"""Which operands of joins, such as a concatenation, take the scale of the result though others read them.
+"""Which operands of joins, such as a concatenation, take the scale of the result even if others read them.
 
-An operand with a scale of its own is rescaled to the scale of the result, and rounded a second time. With the
-scale of the result, there is no rescale, but its other readers get coarser numbers. Let r be the ratio of the
-scale of the result to the scale of the operand. A scale of its own multiplies the noise at the join by 1 +
-1/r², and the scale of the result multiplies the noise at the other readers by r². Both are equal where r² is
-the golden ratio, which is 2.1 dB. Up to there, the scale of the result loses less, and costs nothing at run
-time.
+An operand with its own scale is rescaled to the scale of the result, and rounded a second time. If it takes
+the result's scale, there is no rescale, but its other readers get coarser numbers. Let r be the ratio of the
+scale of the result to the scale of the operand. Keeping its own scale multiplies the noise at the join by 1 +
+1/r²; taking the result's scale multiplies the noise at the other readers by r². Both factors are equal if r²
+is the golden ratio (2.1 dB). Up to this ratio, the result's scale loses less, and is free at run time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Scale:
     qmax: int
 
     def holds(self, other: Scale) -> bool:
-        """Returns whether numbers of another scale are in the range, and lose little in it."""
+        """Returns whether this scale can represent numbers of another scale with little loss."""
         is_alike = (self.dtype, self.qmin, self.qmax) == (other.dtype, other.qmin, other.qmax)
         half = self.scale / 2
         return (
@@ -51,7 +50,7 @@ class Scale:
 
 
 def takers(joined: Sequence[tuple[_Key, _Key]], scales: Mapping[_Key, Scale]) -> dict[_Key, _Key]:
-    """Returns which tensors take the scale of which other.
+    """Returns which tensor takes the scale of which other tensor.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ def takers(joined: Sequence[tuple[_Key, _Key]], scales: Mapping[_Key, Scale]) ->
         return key
 
     known = [(operand, result) for operand, result in joined if operand in scales and result in scales]
-    # The widest results come first, so that results which are operands themselves have their final scales.
+    # The widest results come first: a result that is itself an operand then has its final scale.
     for operand, result in sorted(known, key=lambda pair: -scales[pair[1]].scale):
         target = last(result)
         if operand not in found and operand != target and scales[target].holds(scales[operand]):

@@ -1,6 +1,6 @@
-"""Observers as data: from which statistics of a tensor its scale and zero point follow. Without torch.
+"""Observers as data: rules by which the scale and zero point of a tensor follow from its samples. No torch.
 
-Whoever runs the calibration maps them to code: `tosaic.Quantizer` to observers of torchao. They are values:
+The code that runs a calibration implements them: `tosaic.Quantizer` by torchao's observers. They are values:
 they compare by their fields, and their `repr` is valid code.
 """
 
@@ -54,7 +54,7 @@ class Short:
 
 
 class Observer(Short):
-    """What all observers that are data have in common. This module has its subclasses.
+    """The base of all observers that are data. Only this module has subclasses.
 
     Attributes
     ----------
@@ -63,12 +63,12 @@ class Observer(Short):
     """
 
     per_channel: ClassVar[bool] = False
-    """The observer has a version with a scale for each channel."""
+    """True if the observer can compute a scale for each channel."""
 
     eps: float
 
     def __init_subclass__(cls) -> None:
-        """Only this module has subclasses, so that whoever maps observers to code knows all of them."""
+        """Refuses subclasses in other modules, so that code that implements observers knows all of them."""
         if cls.__module__ != __name__:
             raise unsupported(
                 "Observer",
@@ -92,7 +92,7 @@ class Observer(Short):
 
 @dataclass(frozen=True, repr=False)
 class MinMax(Observer):
-    """The least and the greatest of all samples just fit.
+    """The range of all samples, with a scale for which the least and the greatest just fit.
 
     Attributes
     ----------
@@ -116,15 +116,15 @@ class MinMax(Observer):
 
 @dataclass(frozen=True, repr=False)
 class MovingAverage(Observer):
-    """Moving averages of the least and the greatest sample of each batch just fit.
+    """The range between moving averages of the least and the greatest sample of each batch.
 
-    The result depends on the order of the batches and on how samples are split into them, other than that of
-    all other observers.
+    Unlike that of other observers, the result depends on the order of the batches and on how samples are
+    split into them.
 
     Attributes
     ----------
     weight : float
-        The part of the way to the bounds of a batch by which the averages move.
+        The weight of a new batch in the averages: they move by this part of the distance to its bounds.
     eps : float
         The least scale.
 
@@ -145,15 +145,15 @@ class MovingAverage(Observer):
 
 @dataclass(frozen=True, repr=False)
 class MaskRange(Observer):
-    """The range of a mask that is added to scores before a softmax: what hides a score stays hidden.
+    """The range of a mask that is added to scores before a softmax: elements that hide a score still hide it.
 
     Numbers of -5000 and below, and minus infinity, hide. The range ends 1024 beyond the largest magnitude of
-    the other numbers, so that all numbers that hide saturate there, whatever numbers the samples have. If the
-    other numbers are all 0, and those that hide are -1e8 or below, the range ends at the greatest of these:
-    the scores of a row that is hidden as a whole then vanish as they do in floats. Minus infinity becomes the
-    least integer. If it alone hid in samples, what is dequantized becomes minus infinity again. If other
-    numbers hid, too, a row that is hidden as a whole has shares where floats have 0 or NaN: a warning names
-    the mask.
+    the other numbers, so all hiding numbers saturate there, whatever their size in the samples. If the other
+    numbers are all 0, and the hiding numbers are -1e8 or below, the range ends at the greatest hiding number:
+    the scores of a completely hidden row then vanish as they do in floats. Minus infinity becomes the
+    least integer. If samples hide by minus infinity only, hiding integers are dequantized to minus infinity.
+    If they also hide by other numbers, a completely hidden row has shares where floats have 0 or NaN: a
+    warning names the mask.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class MaskRange(Observer):
 
     @staticmethod
     def coarse(mask: Any) -> str:
-        """Returns what is wrong with numbers that neither hide a score nor are as small as scores; else ''.
+        """Returns a warning for numbers that hide no score but are too large for one; '' if there are none.
 
         Parameters
         ----------
@@ -187,26 +187,26 @@ class MaskRange(Observer):
 
     @staticmethod
     def infinite(mask: Any, *, restored: bool) -> str:
-        """Returns what integers lose of a mask that hides with minus infinity; else ''.
+        """Returns a warning if integers cannot represent minus infinity in a mask; else ''.
 
         Parameters
         ----------
         mask : ObservedMask
         restored : bool
-            If `infinite_below` returns a number, what is dequantized becomes minus infinity again.
+            True if integers are dequantized to minus infinity whenever `infinite_below` returns a number.
         """
         lost = mask.hidden.infinities and (mask.hidden.finite or not restored)
         return MASK_OF_INFINITY if lost else ""
 
     @staticmethod
     def infinite_below(mask: Any, least: float) -> float | None:
-        """Returns the number up to which integers are minus infinity; None if samples do not tell it.
+        """Returns the number up to which integers mean minus infinity; None if samples also hide otherwise.
 
         Parameters
         ----------
         mask : ObservedMask
         least : float
-            The number of the least integer.
+            The number that the least integer represents.
         """
         if not mask.hidden.infinities or mask.hidden.finite:
             return None
@@ -214,7 +214,7 @@ class MaskRange(Observer):
 
 
 def meets_scores(reader: str, behind: Sequence[str]) -> bool:
-    """True if a call adds what it reads to scores, so that the program can have minus infinity there again.
+    """True if the call adds its operand to scores, so that dequantized masks may be minus infinity there.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def meets_scores(reader: str, behind: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Percentile(Observer):
-    """The range that contains a share of all samples just fits.
+    """The range that contains a certain share of all samples.
 
     An affine range has the same number of samples below and above it. A symmetric range contains the share of
     the magnitudes. `numpy.quantile` finds the same bounds, up to the width of a bin of the histogram.
@@ -264,7 +264,7 @@ class Percentile(Observer):
 
 @dataclass(frozen=True, repr=False)
 class LeastError(Observer):
-    """The expected squared error of a sample is least, that of clipping included.
+    """The range with the least expected squared error of a sample, including the error of clipping.
 
     Attributes
     ----------
@@ -283,11 +283,11 @@ class LeastError(Observer):
 
 @dataclass(frozen=True, repr=False)
 class WholeNumbers(Observer):
-    """For samples that are whole numbers: the integers represent them exactly.
+    """For samples that are whole numbers: quantized whole numbers are exact.
 
-    The scale is a power of two of at most 1, with which the range of all samples just fits: a cast to an
-    integer, which drops the fraction, makes 11 of 11.999999. Where the range needs a scale above 1, the
-    observer is `LeastError`.
+    The scale is the smallest power of two with which the range of all samples fits. It must be exact, because
+    a cast to an integer, which drops the fraction, makes 11 of 11.999999. If the range needs a scale above 1,
+    the observer works as `LeastError`.
 
     Attributes
     ----------
@@ -328,7 +328,7 @@ class WholeNumbers(Observer):
 
     @staticmethod
     def coarse(samples: Any, **options: Any) -> str:
-        """Returns what the integers lose of samples for which `qparams` returned None; '' without samples.
+        """Returns a warning for samples for which `qparams` returned None; '' without samples.
 
         Parameters
         ----------
@@ -347,9 +347,9 @@ class WholeNumbers(Observer):
 
 @dataclass(frozen=True, repr=False)
 class LeastErrorBehind(Observer):
-    """The expected squared error of the result of the call that alone reads the tensor is least.
+    """The range with the least expected squared error of the result of the only call that reads the tensor.
 
-    `choose_observers` chooses it. It is about one graph, so that configurations cannot have it.
+    `choose_observers` chooses it. It refers to a node of one graph, so configurations cannot have it.
 
     Attributes
     ----------
@@ -379,10 +379,10 @@ class LeastErrorBehind(Observer):
 
 @dataclass(frozen=True, repr=False)
 class Entropy(Observer):
-    """The Kullback-Leibler divergence between samples and quantized samples is least.
+    """The range with the least Kullback-Leibler divergence between samples and quantized samples.
 
-    The divergence compares two histograms of samples: clipped to the range, and quantized, where a step
-    spreads its samples evenly and clipped samples are missing.
+    The divergence compares two histograms: of the samples clipped to the range, and of the quantized samples,
+    in which each step spreads its samples evenly, and clipped samples are left out.
 
     Attributes
     ----------
@@ -400,7 +400,7 @@ class Entropy(Observer):
 
 @dataclass(frozen=True, repr=False)
 class ByUse(Observer):
-    """The observer follows from what the tensor is used for: the default for activations.
+    """The observer depends on how the tensor is used: the default for activations.
 
     Inputs of the program get `MinMax`. Results that only an elementwise function reads get
     `LeastErrorBehind`, whole numbers `WholeNumbers`, and other tensors `LeastError`. `choose_observers`

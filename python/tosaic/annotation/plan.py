@@ -27,9 +27,9 @@ class Group:
     root : Edge or Output
         The root of the union-find tree of torchao's prepare.
     decided_by : Edge or Output, optional
-        The slot whose own spec the group has: the first one, unless that is a conflict.
+        The slot whose own spec applies to the group: the first slot, unless there is a conflict.
     spec : spec, optional
-        The spec of `decided_by`. None: references lead nowhere, which is a conflict.
+        The spec of `decided_by`. None: references lead to no spec, which is a conflict.
     """
 
     slots: tuple[Slot, ...]
@@ -68,12 +68,12 @@ class Change:
     slot : Edge or Output
     before : spec
     set_by : str
-        Who had set `before`.
+        The author of `before`.
     after : spec, optional
         None: the spec was removed.
     changed_by : str
     reason : str
-        Why a rule changed a slot that it is not about; empty for the slots that it is about.
+        Why a rule changed a slot that it does not name; empty for slots that it names.
     """
 
     slot: Slot
@@ -94,7 +94,7 @@ class RuleRecord:
     matches : int, optional
         The number of places that a rule matched; None for quantizers.
     notes : tuple of str
-        What the rule did in addition.
+        Additional changes by the rule.
     """
 
     name: str
@@ -123,16 +123,16 @@ class CoreRule(Short):
 
 
 class Plan:
-    """What is said about the slots of a graph: a mapping from slots to specs.
+    """The annotations of a graph: a mapping from slots to specs.
 
-    The order of slots is that in which torch reads annotations: nodes in the order of the graph; within a
-    node its edges in the order in which they were first set, then its output.
+    The order of slots is the order in which torch reads annotations: nodes in the order of the graph;
+    within a node, first its edges in the order in which they were first set, then its output.
 
     Parameters
     ----------
     graph : CallGraph
     author : str
-        Who sets specs until `authored_by` names somebody else, for the history and the report.
+        The author of specs set outside of a `with` block of `authored_by`, for the history and the report.
 
     Examples
     --------
@@ -216,7 +216,7 @@ class Plan:
         slot : Edge or Output
         spec : spec
         stale : bool
-            Accepts an edge that the graph does not have, as annotations have them after the graph changed.
+            Accepts an edge that the graph does not have; annotations may have one after the graph changed.
         reason : str
             For the history.
 
@@ -236,9 +236,9 @@ class Plan:
         return {slot: spec for slot, spec, _ in self._core.entries(node)}
 
     def groups(self) -> tuple[Group, ...]:
-        """Returns which slots have one scale and zero point, in the order of their first slots.
+        """Returns the groups of slots that share one scale and zero point, in the order of their first slots.
 
-        Torchao's prepare forms the same groups: by shared specs, and by equal specs of one tensor where a
+        Torchao's prepare forms the same groups: by shared specs, and by equal specs of the same tensor if a
         node allows implicit sharing.
         """
         return tuple(Group(*group) for group in self._core.groups()[0])
@@ -311,7 +311,7 @@ class Plan:
         return plan
 
     def _apply_core(self, rule: CoreRule) -> None:
-        """Applies a rule of the core, without the entries that leave a spec as it is."""
+        """Applies a rule of the core, without its `UNSET` entries."""
         kind, fields = rule.core_rule()
         changed = dict(fields)
         for name in ("specs", "operands"):
@@ -319,7 +319,7 @@ class Plan:
                 changed[name] = {key: spec for key, spec in fields[name].items() if spec is not UNSET}
                 fields[name] = {key: None if spec is UNSET else spec for key, spec in fields[name].items()}
         is_less = changed != fields
-        if is_less:  # entries that do not exist are errors, whatever they say
+        if is_less:  # checks all entries, also those without a spec, for names that do not exist
             self.copy()._core.apply(kind, fields, repr(rule), rule.allow_unmatched)
         self._core.apply(kind, changed, repr(rule), rule.allow_unmatched or is_less)
 
@@ -352,11 +352,11 @@ class Plan:
         return plan
 
     def refer_to_first(self) -> None:
-        """Makes the plan acceptable to torch where shared specs refer to later slots or lead in a circle.
+        """Makes the plan acceptable to torch if shared specs refer to later slots or form a cycle.
 
-        Torch needs the spec of a sharing group at its first slot. The groups that it would refuse get it
-        there, and their other slots refer to the first. Other groups do not change, and circles of which no
-        slot has a spec of its own remain.
+        Torch needs the spec of a sharing group at its first slot. In groups that torch would refuse, the
+        first slot gets the spec, and the other slots refer to it. Other groups do not change, and cycles in
+        which no slot has its own spec remain.
         """
         self._core.refer_to_first(self._author)
 
@@ -364,7 +364,7 @@ class Plan:
 
     @contextmanager
     def authored_by(self, name: str) -> Iterator[None]:
-        """Names who sets specs inside the ``with`` block, such as a quantizer or a rule."""
+        """Sets the author of specs that are set inside the ``with`` block, such as a quantizer or a rule."""
         before, self._author = self._author, self._core.add_rule(name)
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a plan comes to, as data: resolved specs, groups, conflicts, history, what is left float and why."""
+"""The result of a plan, as data: resolved specs, groups, conflicts, history, float tensors with reasons."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class FloatTensor:
         ``set to float``, ``spec removed``, ``annotated without a spec`` (as inside of a pattern that is
         quantized as a whole), ``not annotated``, or why `tosaic.Quantizer` left it float.
     rule : str
-        Who set it to float or removed its spec; else empty.
+        The rule or quantizer that set it to float or removed its spec; else empty.
     target, module_path, source : str
-        The node's, as far as torch recorded them.
+        The target and the origin of the node, as far as torch recorded them.
     """
 
     node: str
@@ -84,13 +84,13 @@ class FloatTensor:
 class NarrowOperand:
     """Numbers that use few of the integers of a result.
 
-    They belong to an operand of a join, such as a concatenation, or are numbers that an operator brings
-    together with far larger ones, such as a selection between data and -300.
+    The numbers belong to an operand of a join, such as a concatenation, or an operator combines them with
+    far larger numbers, such as a selection between data and -300.
 
     Attributes
     ----------
     node, operand : str
-        The operator, and what it reads; no operand, if the numbers may belong to several.
+        The operator, and the operand that it reads; empty if the numbers may belong to several operands.
     integers : int
         How many integers of the result lie between the least and the greatest of the numbers.
     of : int
@@ -98,7 +98,7 @@ class NarrowOperand:
     least, greatest : float
         The range of the numbers over the samples.
     module_path, source : str
-        The operator's, as far as torch recorded them.
+        The origin of the operator, as far as torch recorded it.
     beside : float, optional
         The largest number of the result. None for operands of joins.
     """
@@ -115,7 +115,7 @@ class NarrowOperand:
 
     @property
     def text(self) -> str:
-        """A sentence that says what is lost and what helps."""
+        """A sentence with the loss and a remedy."""
         place = f" ({self.source})" if self.source else ""
         if self.beside is not None:
             whose = f" of '{self.operand}'" if self.operand else ""
@@ -134,7 +134,7 @@ class NarrowOperand:
 
 @dataclass(frozen=True)
 class MixedOperands:
-    """A call that reads quantized tensors and float tensors: no backend of integers computes it.
+    """A call that reads quantized tensors and float tensors: no integer-only backend can compute it.
 
     A bias without a spec does not count.
 
@@ -142,9 +142,9 @@ class MixedOperands:
     ----------
     node : str
     integers, floats : tuple of str
-        The nodes whose tensors it reads quantized, and as floats.
+        The nodes whose tensors the call reads as integers, and as floats.
     target, module_path, source : str
-        The node's, as far as torch recorded them.
+        The target and the origin of the call, as far as torch recorded them.
     """
 
     node: str
@@ -157,7 +157,7 @@ class MixedOperands:
 
 @dataclass(frozen=True)
 class Resolution(Reportable):
-    """What a plan comes to.
+    """The result of a plan, as torchao's prepare would read it.
 
     Attributes
     ----------
@@ -171,11 +171,11 @@ class Resolution(Reportable):
         `tosaic.quantize`: only the float tensors that are computed with floats, or passed on as floats.
     not_rounded : tuple of FloatTensor
         For `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
-        their own. Their readers round them, or they have the integers of an operand.
+        their own. Either their readers round them, or they have the same integers as an operand.
     mixed : tuple of MixedOperands
         Calls that read quantized tensors and float tensors.
     history : tuple of Change
-        What was replaced or removed.
+        Specs that were replaced or removed.
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
     narrow : tuple of NarrowOperand
@@ -213,14 +213,13 @@ class Resolution(Reportable):
 
 
 def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
-    """Returns what a plan comes to, as torchao's prepare would read it.
+    """Returns the result of a plan, as torchao's prepare would read it.
 
     Parameters
     ----------
     plan : Plan
     reasons : mapping of str to str, optional
-        Why a quantizer gave calls no spec, by node. Calls that are not in the plan are in the bodies of
-        control flow.
+        By node, why a quantizer set no spec for it; nodes outside the plan are in bodies of control flow.
     """
     found = plan.core.resolve()
     left = [FloatTensor(*row) for row in found["left_float"]]

@@ -1,13 +1,13 @@
-"""Rules that change plans: what scripts ask for, as data.
+"""Rules that change plans, as data.
 
 A rule is a callable over a `Plan`; `Plan.apply` runs rules in order. A later rule replaces what an earlier
 one set, and the history of the plan has both. A rule that matches nothing raises an error, unless
-``allow_unmatched=True``. Where a rule takes a spec, None means that the tensor is float, and `UNSET` that it
-stays as it is: as the quantizer says that made the plan.
+``allow_unmatched=True``. If a rule takes specs, None means that the tensor becomes float, and `UNSET` that
+the quantizer's spec stays.
 
-A spec that a rule sets holds for all slots that share with the rule's own: concat, views and pools keep one
-scale for operands and result, as their quantizer wants. Only where this would replace another fixed spec, the
-sharing group is split; the report says so.
+A spec that a rule sets applies to all slots of the sharing group: concat, views and pools keep one
+scale for operands and result, as their quantizer requires. The sharing group is split only if the spec would
+replace another fixed spec; the report says so.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class _Checked(CoreRule):
 class Inputs(_Checked):
     """Specs of the inputs of the graph.
 
-    The placeholder's output gets the spec, and its users read it with the same qparams, so that the input is
-    quantized once. With None, the input and its edges are float: an operator that reads it and quantized
-    tensors mixes integers and floats, which backends of integers refuse. With `UNSET`, the input is as the
-    quantizer says.
+    The placeholder's output gets the spec, and its users read it with the same qparams, so the input is
+    quantized once. With None, the input and its edges are float: a call that reads the input and quantized
+    tensors then mixes integers and floats, which integer-only backends refuse. With `UNSET`, the quantizer's
+    specs stay.
 
     Attributes
     ----------
@@ -97,8 +97,8 @@ class Outputs(_Checked):
     """Specs of the outputs of the graph.
 
     The returned node's output gets the spec, and all its users read it with the same qparams. With None, the
-    caller gets floats, and the other users quantize the tensor at their own edges. With `UNSET`, the output
-    is as the quantizer says.
+    caller gets floats, and the other users quantize the tensor at their own edges. With `UNSET`, the
+    quantizer's specs stay.
 
     Attributes
     ----------
@@ -120,8 +120,8 @@ class Outputs(_Checked):
 class Set(_Checked):
     """Specs around the selected nodes.
 
-    An operand's producer gets the spec at its output, too, unless other nodes quantize the same tensor; then
-    these read it with their own qparams.
+    The output of an operand's producer gets the spec, too, unless other nodes also quantize this tensor: then
+    each of them reads it with its own qparams.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Set(_Checked):
     operands : mapping of int or str to spec, UNSET or None
         By name in the operator's schema (``"weight"``), by position, or by path (``"args[0][1]"``).
     result : spec or None, optional
-        If it is not set, results stay as they are. None: results are float.
+        Not set: results stay as they are. None: results are float.
     allow_unmatched : bool
     """
 
@@ -199,9 +199,9 @@ class Fix(_Checked):
 class ExcludeFeeding(_Checked):
     """Clears the subgraph that feeds only one operand of an operator.
 
-    The subgraph consists of all nodes whose results are only read, directly or through other such nodes, by
-    this operand. A node that also feeds something else stays annotated. The operand itself, the edge into the
-    operator, stays, too.
+    The subgraph consists of all nodes whose results are read, directly or through other such nodes, by this
+    operand only. A node that also feeds something else stays annotated. The edge into the operator stays
+    annotated, too.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Clear(_Checked):
 class Share(_Checked):
     """Slots that get the scale and zero point of the first slot.
 
-    The first slot must have a spec, and not a derived one.
+    The first slot must have a spec that is not derived.
 
     Attributes
     ----------
@@ -302,7 +302,7 @@ class Custom:
 
 
 Rule: TypeAlias = Callable[[Plan], Plan | None]
-"""What `Plan.apply` takes. A plain callable is as `Custom(callable)`."""
+"""The argument of `Plan.apply`. A plain callable is treated as `Custom(callable)`."""
 
 
 def _with_op(where: Select, op: str) -> Select:

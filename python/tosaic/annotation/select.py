@@ -1,4 +1,4 @@
-"""Which nodes a rule is about."""
+"""Selections: the nodes that a rule applies to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Select"]
 class Select(Short):
     """Nodes that fulfil all conditions that are set.
 
-    Without any condition, and with conditions on modules or operators only, it selects calls only. A name, an
-    expression or a list of nodes may select placeholders and parameters, too.
+    Without conditions, or with conditions only on modules or operators, it selects only calls. A name, an
+    expression or a list of nodes may also select placeholders and parameters.
 
     Attributes
     ----------

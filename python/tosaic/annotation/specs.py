@@ -1,4 +1,4 @@
-"""How one tensor is quantized (specs), and the places of a graph that this is said about (slots).
+"""How one tensor is quantized (specs), and to which tensors of a graph this applies (slots).
 
 A slot is the output of a node or the edge from a producer to a user, by the names of the nodes::
 
@@ -83,7 +83,7 @@ class Output:
 
 
 Slot: TypeAlias = Edge | Output
-"""A place that has one spec at most."""
+"""A place in a graph that has at most one spec."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,16 +101,16 @@ class Observed(Short):
         Torch's name: ``"per_tensor_affine"``, ``"per_tensor_symmetric"``, ``"per_channel_affine"`` or
         ``"per_channel_symmetric"``, or any other name.
     axis : int, optional
-        The channels of a scheme per channel.
+        The axis of the channels, for a scheme per channel.
     dynamic : bool
         The qparams are computed in each run.
     observer : Observer or callable, optional
         An observer as data, such as ``MinMax()``, or a constructor of torchao's observers or fake-quant
-        modules. None: the default of whoever writes the plan. Observers of data with a scale per channel are
-        `MinMax` and `LeastError`.
+        modules. None: the default of the code that writes the plan. Observers that are data and can compute a
+        scale per channel are `MinMax` and `LeastError`.
     group_size : int, optional
-        The number of positions in a group: each group has a scale, for each channel. The `axis` is 0 or 1,
-        and the groups are along the other one of these two axes: groups of a weight's input channels.
+        The number of positions in a group: each group of each channel has a scale. The `axis` is 0 or 1, and
+        the groups are along the other one of these two axes: groups of a weight's input channels.
     """
 
     dtype: str = "int8"
@@ -249,9 +249,9 @@ class Derived(Short):
 
 @dataclass(frozen=True)
 class Float:
-    """The tensor stays float, because somebody wants so. `FLOAT` is the only value.
+    """The tensor stays float, because a rule or quantizer said so. `FLOAT` is the only value.
 
-    A slot without a spec stays float, too; then nobody said anything about it.
+    A slot without a spec stays float, too, but no rule or quantizer said so.
     """
 
     def __repr__(self) -> str:
@@ -263,7 +263,7 @@ FLOAT = Float()
 
 
 class Unset(Enum):
-    """The type of `UNSET`, which stands for a spec that a rule leaves as it is."""
+    """The type of `UNSET`, which represents a spec that a rule does not change."""
 
     UNSET = "unset"
 
@@ -272,7 +272,7 @@ class Unset(Enum):
 
 
 UNSET = Unset.UNSET
-"""A rule leaves the spec as it is: as the quantizer says that made the plan."""
+"""A rule does not change the spec: the spec of the quantizer that made the plan stays."""
 
 
 @dataclass(frozen=True)
@@ -284,9 +284,9 @@ class Foreign:
     object : object
         The spec itself.
     fields : mapping of str to object
-        Those fields of the spec that implicit sharing compares, as far as it has them: ``dtype``, ``qmin``,
+        The fields of the spec that implicit sharing compares, as far as it has them: ``dtype``, ``qmin``,
         ``qmax``, ``scheme``, ``axis``, ``dynamic``, ``scale``, ``zero_point``. Two values are equal if their
-        texts are.
+        string forms are.
     """
 
     object: Any
@@ -294,7 +294,7 @@ class Foreign:
 
 
 Spec: TypeAlias = Observed | Fixed | Shared | Derived | Float | Foreign
-"""What a slot has."""
+"""The spec of a slot."""
 
 
 def q_format(name: str, *, dtype: str | None = None) -> Fixed:
@@ -369,7 +369,7 @@ def integers_of(spec: Observed | Fixed | Derived) -> tuple[int, int]:
 
 
 def is_symmetric(spec: Any) -> bool:
-    """True if the scheme of a spec says where its zero point is."""
+    """True if the scheme of a spec determines its zero point."""
     return str(spec.scheme).endswith("symmetric")
 
 

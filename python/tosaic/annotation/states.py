@@ -1,11 +1,11 @@
-"""One scale for all values of a state: for reads and for writes.
+"""Gives all values of a state one scale, for reads and for writes.
 
 ::
 
     k -> index_put -> matmul        edge(k -> index_put), output(index_put): one scale, whose range holds both
           (stored in k)
 
-With two scales, the state is stored as floats, or what one call writes does not fit what the next one reads.
+With two scales, the state would be stored as floats, or written integers would not fit the next read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def share_states(plan: Plan, states: Iterable[tuple[str, str]]) -> None:
     ----------
     plan : Plan
     states : iterable of (str, str)
-        For each state, the call that reads it, and the call whose result is stored. If that has no scale that
-        the state can have, it is rounded where it is stored: at the edge to the call that stores it, or to
-        the output.
+        For each state, the call that reads it, and the call whose result is stored. If that result cannot
+        share the scale of the state, it is rounded when it is stored: at the edge to the call that stores it,
+        or to the output.
     """
     users: dict[str, list[Call]] = {}
     for state, written in states:
@@ -40,7 +40,7 @@ def share_states(plan: Plan, states: Iterable[tuple[str, str]]) -> None:
 
 
 def hold_stored_numbers(plan: Plan, written: Iterable[str]) -> None:
-    """Lets the range of a value that is stored in a 32-bit input hold all numbers of the samples.
+    """Makes the range of a value that is stored in a 32-bit input contain all numbers of the samples.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _share_state(plan: Plan, state: str, written: str, users: Mapping[str, Seque
         call = plan.graph[written]
         names = [written]
         if call.target.startswith("aten.copy_") and len(call.operands) == 1:
-            names.append(call.operands[0].producer)  # the copy has the integers of what it copies
+            names.append(call.operands[0].producer)  # a copy has the integers of its operand
         for name in names:
             if _may_share(plan, Output(name), read[0]):
                 _join(plan, read[0], Output(name))
@@ -89,7 +89,7 @@ def _share_state(plan: Plan, state: str, written: str, users: Mapping[str, Seque
 
 
 def _decider(plan: Plan, slot: Slot) -> Slot:
-    """Returns the slot whose own spec a slot has."""
+    """Returns the slot whose own spec applies to a slot."""
     spec = plan.get(slot)
     while isinstance(spec, Shared):
         slot, spec = spec.slot, plan.get(spec.slot)
@@ -97,7 +97,7 @@ def _decider(plan: Plan, slot: Slot) -> Slot:
 
 
 def _hold_all(plan: Plan, slot: Slot) -> None:
-    """Clipped numbers of a state would be read again by all calls that follow."""
+    """Replaces `ByUse` by `MinMax`: clipped numbers of a state would be wrong in all later reads."""
     slot = _decider(plan, slot)
     spec = plan.get(slot)
     if isinstance(spec, Observed) and isinstance(spec.observer, ByUse):
@@ -112,7 +112,7 @@ def _may_share(plan: Plan, slot: Slot, other: Slot) -> bool:
 
 
 def _join(plan: Plan, slot: Slot, other: Slot) -> None:
-    """Two slots get one scale, with all that share theirs."""
+    """Gives two slots, and all slots that share with them, one scale."""
     one, two = _decider(plan, slot), _decider(plan, other)
     if one != two:
         plan.set(two, Shared(one))

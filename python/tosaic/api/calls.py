@@ -92,7 +92,7 @@ def lower(
     claimants: Sequence[str | Claimant] | None = None,
     pipelines: Mapping[str, Pipeline] | None = None,
 ) -> Lowered | SplitLowered:
-    """Lowers a program to one TOSA graph, or to several for the parts that targets can take.
+    """Lowers a program to one TOSA graph, or to several graphs for the parts that targets support.
 
     The result owns its constants: this call copies them, so a later change to the module does not affect the
     result. Only `Lowered.source`, the program that was passed in, may still be a view of torch's memory. The
@@ -107,19 +107,19 @@ def lower(
         The passes to run, instead of ``Pipeline.default(target)``. A pipeline has a target; a different
         `target` in addition is refused.
     unsupported : {"error", "split"}
-        What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
-        names all of them. ``"split"`` lowers the parts of the program that the target, or one of the
-        `claimants`, can take. The rest stays on the host; the result is a `SplitLowered`.
+        What to do about operators that the target does not support. ``"error"`` raises an `UnsupportedOp`
+        that names all of them. ``"split"`` lowers the parts of the program that the target, or one of the
+        `claimants`, supports. The rest stays on the host; the result is a `SplitLowered`.
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
         or a ``.pt2`` file.
     dump : path, optional
         Folder for graph dumps. The graph is written there as text after each pass that changed it. With
-        ``unsupported="split"``, the names of the files have the name of the group.
+        ``unsupported="split"``, the names of the files contain the name of the group.
     verify : bool
         Verify the graph before the first pass and after each pass that changed it.
     io : mapping, optional
-        What the float inputs and outputs of a quantized program become, such as ``{"inputs": "int8",
+        The forms of the float inputs and outputs of a quantized program, such as ``{"inputs": "int8",
         "outputs": "float32"}``, or by path, name or index: ``{"inputs": {"image": "float32", "grid":
         "int16"}, "outputs": {0: "int8"}}``. With ``"float32"`` they are floats, and the graph quantizes and
         dequantizes them itself. With ``"int8"``, ``"uint8"``, ``"int16"`` or ``"int32"`` they are integers,
@@ -145,7 +145,7 @@ def lower(
     trust : bool
         Whether torch may run code that a ``.pt2`` file has, as in `open_program`.
     claimants : sequence of str or Claimant, optional
-        Who takes nodes, in the order in which they are asked: names such as ``"ethos-u55-128"``, targets such
+        The takers of nodes, in order of priority: names such as ``"ethos-u55-128"``, targets such
         as ``"TOSA-1.0+INT"``, or `Claimant`. Only with ``unsupported="split"``, and instead of `target`.
     pipelines : mapping of str to Pipeline, optional
         By name of a claimant, the passes that lower its groups, instead of the default ones. Only with
@@ -188,12 +188,12 @@ def lower(
     value of an input that the program writes always has the order of that input. `Lowered.run` refuses arrays
     that have another memory order than the declared one.
 
-    In `io`, ``"uint8"`` of an input or output that is quantized to int8 means the same scale and a zero point
-    that is greater by 128. TOSA has no dtype uint8: the file has int8 tensors, whose bits a RESCALE with
-    `input_unsigned` reads, or one with `output_unsigned` writes. A program that is quantized to uint8
-    computes with int8 in TOSA, so ``"int8"`` of such a port means a zero point that is less by 128. An input
-    with qparams of the caller's is converted to each of the qparams with which the program quantizes it, and
-    an output from those with which the program dequantizes it, by integer rescales.
+    In `io`, ``"uint8"`` for an input or output that is quantized to int8 means the same scale, and a zero
+    point that is greater by 128. TOSA has no dtype uint8: the file has int8 tensors, whose bits a RESCALE
+    with `input_unsigned` reads, or one with `output_unsigned` writes. A program that is quantized to uint8
+    computes with int8 in TOSA, so ``"int8"`` for such a port means a zero point that is less by 128. If an
+    input has the caller's qparams, integer rescales convert it to each of the qparams with which the program
+    quantizes it. An output is converted from the qparams with which the program dequantizes it.
     """
     require_use("lower", bind, program, operators=operators)
     if unsupported == "split":
@@ -265,7 +265,7 @@ def check(
     operators: Sequence[ForeignOp] = (),
     trust: bool = False,
 ) -> CheckResult:
-    """Says what would not lower, and why, without writing anything.
+    """Lists the reasons why a program would not lower, without writing anything.
 
     Parameters
     ----------
@@ -333,18 +333,18 @@ def compare(
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
         A tuple holds positional arguments, a dict keyword arguments or arrays by input name or path. Arrays
         have the shapes and dtypes of the exported program; they are permuted and quantized as the inputs of
-        either side need it. Arrays with one more axis in front, or with a multiple of the program's extent
-        on the first axis, are stacks of samples, as in `tosaic.quantize`. Each sample runs from the initial
-        values of all states. Over several samples the worst of each figure is reported.
+        either side need it. Arrays with an additional first axis, or with a multiple of the program's extent
+        on the first axis, are stacks of samples, as in `tosaic.quantize`. All states have their initial
+        values before each sample. Over several samples the worst of each figure is reported.
     threshold_db : float
         The least signal to noise ratio of an output of floats, in dB. If the reference has quantize or
         rescale nodes, its outputs are judged by their local errors instead: see `Comparison.ok`. If b is
         quantized and a is not, all outputs are judged by their ratios alone.
     local : bool
-        Separate the error that a node makes itself (the local error) from the one that it inherits from
+        Separate the error that a node makes itself (the local error) from the error that it inherits from
         earlier nodes, and judge nodes by their local errors. For this, each node of a runs again on the
         values of b, with tosaic's kernels. If torch is the reference, both errors are measured against
-        tosaic's own run of the exported graph. If False, only outputs are judged, by the threshold.
+        tosaic's own run of the exported graph. If False, outputs are judged by the threshold, and no nodes.
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`, for the sides that are exported programs or
         ``.pt2`` files.
@@ -361,7 +361,7 @@ def compare(
     Returns
     -------
     Comparison
-        True in a condition if b computes what a does.
+        True in a condition if b computes the same as a, as `Comparison.ok` defines it.
 
     Raises
     ------
@@ -377,9 +377,9 @@ def compare(
 
     Notes
     -----
-    A quantized program may be compared with the program of floats that it was made from. Values are compared
-    by the numbers that integers represent, and errors show what quantization costs: the local error of a node
-    comes from its own rounding and from its weights. See `Comparison.against_floats`.
+    A quantized program may be compared with the float program that it was made from. Values are compared
+    by the numbers that integers represent, and errors show the loss by quantization: the local error of a
+    node comes from its own rounding and from its weights. See `Comparison.against_floats`.
 
     A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
     the one that a declares, the traced one, row-major or channels-last. Each order is first tried for all
@@ -388,7 +388,7 @@ def compare(
     searched for among the same candidates.
 
     Functions of `Program.with_overrides` apply to their own side. A function for a foreign operator also
-    applies to the other side, unless that side has its own.
+    applies to the other side, unless that side has its own function.
     """
     from tosaic.comparing.compare_programs import compare_programs
 
@@ -444,10 +444,10 @@ def partition(
     operators: Sequence[ForeignOp] = (),
     trust: bool = False,
 ) -> PartitionPlan:
-    """Plans which claimant takes which nodes of a program, and says why.
+    """Plans which claimant takes which nodes of a program, with reasons.
 
-    The claimants are asked in order. Each gets the fewest groups that are possible after those before it.
-    A node that no claimant takes stays on the host. The plan has every reason of every claimant for it.
+    The claimants choose in order. Each gets as few groups as possible, given the groups of those before it.
+    A node that no claimant takes stays on the host. The plan has all reasons of all claimants against it.
 
     Parameters
     ----------
@@ -485,7 +485,7 @@ def partition(
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
-    """Returns the pipeline that was asked for, or the default one of the target."""
+    """Returns the given pipeline, or the default pipeline of the target."""
     if pipeline is None:
         return Pipeline.default(target)
     if not isinstance(pipeline, Pipeline):
@@ -502,7 +502,7 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 
 
 def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
-    """Refuses a program at stage quantized, whose values are integers, for a target that has none."""
+    """Refuses a program at stage quantized, whose values are integers, for a target without integers."""
     if graph.stage == "quantized" and not Target.parse(target).has_integers:
         raise unsupported(
             where,
@@ -517,7 +517,7 @@ def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
 def _try_to_lower(graph: _core.Graph, passes: Pipeline) -> tuple[tuple[Problem, ...], _core.Graph | None]:
     """Returns all reasons why a graph does not fit a target, and the graph of TOSA if there are none.
 
-    An error that ends the search for reasons is one of them.
+    An error that stops the search for reasons is returned as a reason, too.
     """
     tosa = None
     try:

@@ -1,1 +1,1 @@
-"""What all modules use: options, dtypes, arrays, files, processes and problems."""
+"""The code that all modules share: options, dtypes, arrays, files, processes and problems."""

@@ -19,7 +19,7 @@ _PLAIN = frozenset(map(np.dtype, ["?", "b", "B", "h", "H", "i", "q", "e", "f", "
 
 
 class _Named(NamedTuple):
-    """What messages call a value: ``[inputs]`` and ``input 'x'``."""
+    """The names of a value in messages: ``[inputs]`` and ``input 'x'``."""
 
     where: str
     what: str
@@ -28,7 +28,7 @@ class _Named(NamedTuple):
 def as_array(
     value: Any, name: str = "input", *, dtype: str = "", where: str = "inputs", what: str = ""
 ) -> np.ndarray[Any, Any]:
-    """Converts a value to a numpy array, over the same memory and with the same strides where possible.
+    """Converts a value to a numpy array, over the same memory and with the same strides if possible.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def as_array(
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:
-    """Returns the axis of the channels of a bias or addend: the last one that is longer than 1, if any.
+    """Returns the axis of the channels of a bias or addend: the last axis longer than 1; None without one.
 
     A bias of convolutions may have the shape (1, channels, 1, 1), and one of matrix products (channels,).
     """

@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections.abc import Callable
 
 BINDINGS: dict[str, Callable[[], None]] = {}
-"""By name of the verb, the function that binds it."""
+"""By name of a verb: the function that returns the verb's implementation."""

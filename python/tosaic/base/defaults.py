@@ -12,7 +12,7 @@ INTEGER_TARGET = "TOSA-1.0+INT"
 """The target of `explain_quantization`, and of the command ``lower --calibrate``."""
 
 WIDE_INTEGER_TARGET = "TOSA-1.0+INT+int16"
-"""The least target of programs with activations of 16 bits."""
+"""The smallest target for programs with activations of 16 bits."""
 
 THRESHOLD_DB = 30.0
 """`threshold_db` of `compare`: the least signal to noise ratio of outputs, in dB."""

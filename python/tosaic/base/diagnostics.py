@@ -1,4 +1,4 @@
-"""Remarks about what an import or a lowering noticed and accepted: data for reports, and lines in the log."""
+"""Remarks on accepted facts that an import or a lowering found: data for reports, and lines in the log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Diagnostic:
         ``training``; for a ``.tosa`` file ``repeated-zero-point``; for a ``.pt2`` file ``torch-loader``; of a
         lowering ``grown-weight`` or ``two-layouts``.
     message : str
-        What was noticed, and why.
+        The fact, and why it matters.
     name : str
-        The input, constant or FX node it is about.
+        The input, constant or FX node of the remark.
     """
 
     rule: str

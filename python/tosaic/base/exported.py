@@ -1,4 +1,4 @@
-"""Exported programs of torch, as far as they are told without torch."""
+"""Recognizes exported programs of torch without torch."""
 
 from __future__ import annotations
 

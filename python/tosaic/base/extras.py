@@ -1,8 +1,8 @@
-"""Names the extra of tosaic to install where an optional package is absent.
+"""Names the extra of tosaic that installs a missing optional package.
 
-Torch and the packages on top of it are imported where they are used, in many places. The message of a failed
-import is completed in the few places that users call, such as the decorator of the public functions and
-the names that packages load when they are first used.
+Torch and packages that need it are imported in many places. The message of a failed import is completed only
+in the few entry points for users, such as the decorator of the public functions and the names that packages
+load on first use.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 def missing_extra(where: str, error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Returns what to raise in place of an import error; None if the error is to be left as it is.
+    """Returns the error to raise instead of an import error; None if the import error should stay.
 
     Parameters
     ----------
     where : str
-        What needs the package, for the text.
+        The function that needs the package, for the text.
     error : ModuleNotFoundError
     """
     package, _, module = (error.name or "").partition(".")
@@ -41,7 +41,7 @@ def naming_extras(where: str) -> Iterator[None]:
     Raises
     ------
     MissingExtraError
-        In place of an error about an optional package.
+        Instead of an error about an optional package.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Kinds of files that hold programs, told apart by their suffix.
+"""Kinds of files that contain programs, by their suffix.
 
-`tosaic.opening.sources.READERS` says what reads each kind. Graph text and archives have any other suffix:
-their first bytes tell them apart.
+`tosaic.opening.sources.READERS` has the reader of each kind. Graph text and archives have any other suffix,
+and are distinguished by their first bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads JSON of which nothing is trusted: every entry is checked, and errors name the entry."""
+"""Reads untrusted JSON: every entry is checked, and errors name the entry."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Fields:
     Parameters
     ----------
     data : object
-        What should be an object.
+        The parsed value, which must be an object.
     where : str
-        What is read, for errors.
+        The operation that reads it, for errors.
     path : str
         The place of the object in the file.
     """
@@ -57,7 +57,7 @@ class Fields:
         return _damaged(self._where, f"{place} is damaged", expected=expected, got=shown(got))
 
     def require_format(self, name: str, version: int) -> None:
-        """Raises InvalidGraph unless the object says that it has this format and version."""
+        """Raises InvalidGraph unless the object states this format and version."""
         if self._data.get("format") != name:
             raise self.error("format", repr(name), self._data.get("format"))
         found = self._data.get("version")

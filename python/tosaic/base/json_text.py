@@ -1,4 +1,4 @@
-"""Parses JSON of which nothing is trusted: `parsed_json`."""
+"""Parses untrusted JSON: `parsed_json`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 DEEPEST = 256
-"""So many levels may be nested: readers call themselves for each, and Python stops at a thousand calls."""
+"""The most levels of nesting: readers recurse for each level, and Python allows about a thousand calls."""
 
 
 def parsed_json(text: str | bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Bases of the classes that options take, by which a check knows values of layers above."""
+"""Base classes of option values whose classes are in higher folders, so that checks can recognize them."""
 
 from __future__ import annotations
 

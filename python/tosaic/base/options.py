@@ -55,7 +55,7 @@ def invalid(where: str, what: str, **parts: str) -> _core.InvalidGraph:
 
 
 def unsupported(where: str, what: str, **parts: str) -> _core.UnsupportedOp:
-    """Returns the error for what cannot be done; `parts` are those of ``_core.make_error``."""
+    """Returns the error for something that tosaic cannot do; `parts` are those of ``_core.make_error``."""
     return _core.make_error(_core.UnsupportedOp, where=where, what=what, **parts)
 
 
@@ -93,7 +93,7 @@ def is_array(value: Any) -> bool:
 
 
 def _numpy(name: str) -> Any:
-    """Returns a class of numpy; no class before somebody loads numpy, as there are no objects of it then."""
+    """Returns a class of numpy, or an empty tuple if numpy is not loaded, since then it has no objects."""
     return getattr(sys.modules.get("numpy"), name, ())
 
 
@@ -134,7 +134,7 @@ def file_path(where: str, path: Any) -> Path:
 
 
 def file_name(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; what is not UTF-8 or acts on a terminal becomes escapes."""
+    """Returns the name of a file for messages; escapes bytes that are not UTF-8 or control terminals."""
     return one_line(Path(path).name or os.fspath(path))
 
 
@@ -156,7 +156,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     parameters = inspect.signature(function).parameters.values()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in by_position]
-    # Arguments that `*args` and `**kwargs` collect are inputs of a program, even if named like an option.
+    # Arguments in `*args` and `**kwargs` are inputs of a program, even if they are named like an option.
     options = {
         *names,
         *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY),
@@ -351,7 +351,7 @@ OPTIONS: dict[str, Option] = {
     "check_samples": Option("a whole number, 0 or more", _count),
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
-    "device": Option("the name of a device", _name_or_other),  # device_of() judges it
+    "device": Option("the name of a device", _name_or_other),  # device_of() checks it
     "diagnostics": Option("a sequence of tosaic.base.diagnostics.Diagnostic", _diagnostics),
     "dtypes": _FLAG,
     "dump": _or_none(Option("the path of a folder", _path)),

@@ -63,8 +63,8 @@ class CheckResult(Reportable):
     nodes : int
         Number of nodes of the program; 0 if the import already failed.
     notes : tuple of str
-        What the program lost before it came here, such as biases that saturate, and what is lost in lowering:
-        operands of which no bit is left. It lowers as it is.
+        Losses of the program before the check, such as saturated biases, and losses by lowering: operands
+        that lose all bits. The program lowers nevertheless.
     """
 
     target: str

@@ -1,7 +1,7 @@
-"""Settings of the whole process that tosaic changes for a while: each is a context manager that restores it.
+"""Settings of the whole process that tosaic changes temporarily, each by a context manager.
 
-Code that belongs to others runs in the same process, in other threads too. So nothing else in tosaic changes
-such a setting; ``tests/test_layering.py`` checks that.
+Code of other libraries runs in the same process, also in other threads. So only this module changes such
+settings; ``tests/test_layering.py`` checks that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 _lock = threading.Lock()
-_pauses = 0  # how many blocks of `collection_paused` run now, in all threads
-_was_enabled = False  # before the first of these blocks
+_pauses = 0  # how many blocks of `collection_paused` are active, in all threads
+_was_enabled = False  # whether the collector was enabled before the first of these blocks
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """Pauses the garbage collector for a block that makes many objects and no garbage.
 
-    A collection during the block would only look at objects that stay. If blocks overlap, in one thread or in
-    several, the last one to end restores what was before the first.
+    A collection during the block would only visit objects that stay. If blocks overlap, in one thread or in
+    several, the last one to end restores the setting from before the first.
     """
     global _pauses, _was_enabled
     with _lock:

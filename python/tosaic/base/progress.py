@@ -1,4 +1,4 @@
-"""Progress bars of long work, where tqdm is installed."""
+"""Progress bars for long work, if tqdm is installed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def with_progress(
     ----------
     items : iterable
     what : str
-        What is done, as in ``calibrate``.
+        The name of the work, such as ``calibrate``.
     total : int, optional
         The number of items. Default: the length of `items`, if it has one.
     shown : bool
         False: without a bar.
     unit : str
-        What an item is.
+        The name of one item.
     """
     tqdm = _tqdm() if shown else None
     if tqdm is None:
@@ -41,7 +41,7 @@ def with_progress(
 def _tqdm() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # in a notebook without ipywidgets tqdm warns, and does without
+            warnings.simplefilter("ignore")  # without ipywidgets, tqdm warns in notebooks
             from tqdm.auto import tqdm
     except ImportError:
         return None

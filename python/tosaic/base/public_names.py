@@ -1,8 +1,8 @@
-"""The public names of tosaic and of its areas, which stand once: in stubs, ``__init__.pyi``.
+"""The public names of tosaic and of its areas, which are listed only in stubs, ``__init__.pyi``.
 
-A line ``from tosaic.api.calls import lower as lower`` says that `lower` is public, and where it is; a line
-``from tosaic import fx as fx`` that a folder is an area. Type checkers read the same files. A name is loaded
-when it is first used.
+A line ``from tosaic.api.calls import lower as lower`` says that `lower` is public, and which module has it. A
+line ``from tosaic import fx as fx`` says that a folder is an area. Type checkers read the same files. A name
+is loaded on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def names_of_stub(package: str, folder: str) -> tuple[Callable[[str], Any], Call
     package : str
         Its dotted name.
     folder : str
-        Where its stub is.
+        The folder of its stub.
     """
 
     def found(name: str) -> Any:
@@ -46,7 +46,7 @@ def public_names(package: str, folder: str) -> dict[str, str]:
     package : str
         The dotted name of the package.
     folder : str
-        Where its stub is.
+        The folder of its stub.
     """
     if package not in _FOUND:
         stub = (Path(folder) / "__init__.pyi").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class Groups(NamedTuple):
-    """Groups of `size` consecutive positions of `axis`, each with a scale and zero point of its own."""
+    """Groups of `size` consecutive positions of `axis`, each with its own scale and zero point."""
 
     axis: int
     size: int
@@ -40,7 +40,7 @@ class QParams:
     axis : int or None
         The axis of per-channel qparams. None: one scale and zero point for the whole tensor.
     groups : Groups or None
-        The axis that is divided into groups, and the size of a group. A tuple ``(axis, size)`` will do.
+        The axis that is divided into groups, and the size of a group. A tuple ``(axis, size)`` is accepted.
     """
 
     dtype: str
@@ -189,7 +189,7 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
 
 
 def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:
-    """Yields nodes of operator `op` that read the value, also through data movement, and what they read."""
+    """Yields each node of operator `op` that reads the value or a moved form of it, with that operand."""
     waiting = [value]
     while waiting:
         current = waiting.pop(0)

@@ -1,8 +1,8 @@
 """Opens files for reading, and turns errors of the system into errors of tosaic that name the file.
 
-A device may have no end, and a pipe may never begin: ``/dev/zero`` takes all memory. In a folder of a
-stranger, a link with a plain name may lead to one. So only regular files are read, and what the caller pipes
-to ``/dev/stdin`` or another path in ``/dev``.
+A device may have no end, and a pipe may never begin: reading ``/dev/zero`` takes all memory. In an untrusted
+folder, a link with a plain name may lead to one. So only regular files are read, and pipes that the caller
+passes as ``/dev/stdin`` or another path in ``/dev``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
 
 
 def _require_end(path: str | os.PathLike[str]) -> None:
-    """Refuses what may be read without end. It is not opened, since that may wait forever, too."""
+    """Refuses files that may have no end. They are not opened, since opening may block forever, too."""
     mode = os.stat(path).st_mode  # noqa: PTH116 - paths of bytes, too
     is_piped = stat.S_ISFIFO(mode) and Path("/dev") in Path(os.fsdecode(path)).parents
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_piped):  # `open` refuses a folder

@@ -1,7 +1,7 @@
-"""Results that can be shown: `Reportable`.
+"""`Reportable`: the base of results that can be shown.
 
-Results are data and know nothing of their presentation, which is in `tosaic.report`. The functions there
-import the results. `Reportable` asks for a report by a verb, when somebody looks at a result.
+Results are data, without code for their presentation, which is in `tosaic.report`. That folder imports the
+results. So `Reportable` gets its report through a verb, when a result is shown.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str | Target) -> Target:
-        """Returns the target of a text such as ``"TOSA-1.0+INT"``; a target as it is.
+        """Returns the target of a text such as ``"TOSA-1.0+INT"``; returns a `Target` unchanged.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""How many threads a run uses if its caller does not say.
+"""The default number of threads of a run.
 
-It is one, because programs often run inside of other people's pools of threads and processes. The command
-line, calibration and lowering, which have the machine for themselves, use all cores.
+It is one, because programs often run inside of other pools of threads and processes. The command line,
+calibration and lowering use all cores, since they are usually alone on the machine.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _threads: ContextVar[int | None] = ContextVar("tosaic_threads", default=None)
 
 
 def run_threads() -> int:
-    """Returns the number of threads of a run for which no number was chosen."""
+    """Returns the default number of threads of a run."""
     return _threads.get() or 1
 
 
 def batch_threads() -> int:
-    """Returns the number of threads of a calibration or of the constants of a lowering, in this process."""
+    """Returns the number of threads for a calibration, or for computing a lowering's constants."""
     return _threads.get() or own_cores()
 
 
 def own_cores() -> int:
-    """Returns the number of cores for work that has the machine for itself.
+    """Returns the number of cores for work that is alone on the machine.
 
     It is the number of cores that the process may use. Inside of a pool, it is one: in a process that
     `multiprocessing` started, and in any thread but the main one.

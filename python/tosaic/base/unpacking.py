@@ -1,4 +1,4 @@
-"""Bounds the memory that files of strangers may take: archives that expand, and arrays that claim a size.
+"""Bounds the memory for untrusted files: archives that expand, and arrays that claim a size.
 
 A zip archive of a megabyte can unpack to a gigabyte, several of its members can be the same bytes, and the
 header of an array can claim any shape. So the sizes that a file claims are compared with the size of the file
@@ -32,7 +32,7 @@ def require_room(members: Iterable[zipfile.ZipInfo], allowed: int) -> None:
     Raises
     ------
     ValueError
-        They claim more than `allowed` bytes in all; the message has both numbers.
+        The members claim more than `allowed` bytes in all; the message has both numbers.
     """
     claimed = sum(member.file_size for member in members)
     if claimed > allowed:

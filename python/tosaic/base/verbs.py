@@ -1,4 +1,4 @@
-"""Verbs: functions that a method calls, and that import the class of the method.
+"""Verbs: declared functions whose implementation is in a higher folder, which may import the caller's class.
 
 ::
 
@@ -6,8 +6,8 @@
          ▲                                                                                 │
          └─────────────────────────────────── imports ─────────────────────────────────────┘
 
-A class whose objects a higher folder prints, writes or compares cannot import that folder. It declares a verb
-and calls it. The module `tosaic.verbs`, which is above all folders, says which function the verb is.
+If a higher folder prints, writes or compares the objects of a class, the class cannot import that folder. It
+declares a verb and calls it. The module `tosaic.verbs`, above all folders, binds the verb to a function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Verb(Generic[_P, _R]):
         self._function: Callable[_P, _R] | None = None
 
     def bind(self, function: Callable[_P, _R]) -> None:
-        """Says which function the verb is."""
+        """Sets the function that the verb calls."""
         self._function = function
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:

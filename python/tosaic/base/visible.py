@@ -1,4 +1,4 @@
-r"""Text from files on terminals, in pages and in logs: `visible` makes characters that act there visible.
+r"""`visible`: escapes characters in texts from files that would control terminals, pages or logs.
 
 ::
 
@@ -7,16 +7,16 @@ r"""Text from files on terminals, in pages and in logs: `visible` makes characte
     x, RLO, gpj.exe           x\u202egpj.exe       text that is shown from right to left
     a, newline, ok: fine      a\nok: fine          a name that looks like a line of a report
 
-Names, module paths and source files come from files of strangers. All outputs of tosaic pass here: what the
-commands print, reports (`tosaic.report`), messages of errors, log messages and names of files in messages.
-JSON stays JSON, with the escapes of JSON strings.
+Names, module paths and source files come from untrusted files. All outputs of tosaic are escaped here: output
+of commands, reports (`tosaic.report`), messages of errors, log messages and names of files in messages.
+JSON output has the escapes of JSON strings instead.
 """
 
 from __future__ import annotations
 
 import re
 
-# Control characters apart from newline and tab; signs that change the direction of text, or are not seen;
+# Control characters except newline and tab; characters that change the direction of text, or are invisible;
 # separators of lines and paragraphs; and lone surrogates, which no encoding has.
 _ACTING = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069"

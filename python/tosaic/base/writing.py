@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_WRITE_BACK_BYTES = 32 << 20  # the disk begins to write after this number of bytes
+_WRITE_BACK_BYTES = 32 << 20  # the system is asked to write to disk after this many bytes
 
 
 class WriteError(_core.Error, OSError):
@@ -43,7 +43,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         The folder is missing, `path` is a folder, writing is not allowed, or the disk is full.
     """
     name = file_name(path)
-    with _naming(name):  # the working folder may be missing, or the name too long for the system
+    with _naming(name):  # the working folder may be missing, or the name too long
         place = Path(os.path.realpath(path))
         mode = _check_place(place, name)
     if mode is not None and not stat.S_ISREG(mode):
@@ -93,7 +93,7 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
 
 
 def written(file: IO[bytes]) -> Buffer:
-    """Returns what was written to a file of `whole_file` so far, without a copy of it in memory."""
+    """Returns everything that was written so far to a file of `whole_file`, without copying it to memory."""
     if isinstance(file, io.BytesIO):
         return file.getbuffer()
     file.flush()
@@ -199,9 +199,9 @@ def require_new_folder(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Makes a folder that gets its name `path` when the block has ended without an error.
+    """Makes a folder that is renamed to `path` when the block has ended without an error.
 
-    Yields the path of a folder next to it, in which the block writes. After an error, nothing is left of it.
+    Yields the path of a folder next to it, to which the block writes. After an error, this folder is removed.
     A link to an empty folder stays a link: its folder is filled.
 
     Raises

@@ -1,6 +1,6 @@
 """Quantizes float programs on the core's executor, without torch.
 
-program --prepared_graph--> graph with constants and batch norms folded
+program --prepared_graph--> graph whose constants and batch norms are folded
         --plan_program----> plan: which tensors get which integers        (tosaic.annotation, quant/planner)
         --calibrate-------> statistics of the tensors, over all samples   (quant/calibrate)
         --choose----------> qparams of each slot of the plan

@@ -1,4 +1,4 @@
-"""Tools that make a quantized program more accurate: options of `tosaic.quantize`, and what each gained.
+"""Tools that make a quantized program more accurate: options of `tosaic.quantize`, and their gains.
 
 >>> import tosaic
 >>> tosaic.calibration.Gptq(damping=0.05)
@@ -24,15 +24,15 @@ class Tool(Short):
     """A tool: `Equalize`, `SmoothQuant`, `Gptq` or `BiasCorrection`."""
 
     name = ""
-    """How reports name the tool."""
+    """The tool's name in reports."""
 
 
 @dataclass(frozen=True, repr=False)
 class Equalize(Tool):
     """Cross-layer equalisation: scales move between contractions until their channels have equal ranges.
 
-    It helps weights that have one scale for all channels, and activations whose channels have unlike ranges.
-    The program of floats computes the same, up to the rounding of weights.
+    It helps if a weight has one scale for all channels, or if the channels of an activation have different
+    ranges. The float program still computes the same, up to the rounding of weights.
     """
 
     name = "equalize"
@@ -40,15 +40,15 @@ class Equalize(Tool):
 
 @dataclass(frozen=True, repr=False)
 class SmoothQuant(Tool):
-    """Ranges that differ between the channels of an activation move into the weights that read it.
+    """Range differences between the channels of an activation move into the weights that read it.
 
-    The scales go into the norm, product or contraction in front. The program of floats computes the same, up
-    to the rounding of weights.
+    The scales go into the norm, product or contraction in front of the activation. The float program still
+    computes the same, up to the rounding of weights.
 
     Attributes
     ----------
     alpha : float
-        0: weights have equal ranges; 1: activations have.
+        0: the weights get equal ranges; 1: the activations do.
     """
 
     name = "smooth"
@@ -68,9 +68,9 @@ class Gptq(Tool):
     Attributes
     ----------
     damping : float
-        The share of the mean of the diagonal that is added to the diagonal of the second moments.
+        The share of the mean diagonal of the second moments that is added to their diagonal.
     activation_order : bool
-        Columns of large moments are rounded first.
+        Columns with large second moments are rounded first.
     fit_groups : bool
         Scales of groups of input channels are computed anew when their first column is rounded.
     """
@@ -102,7 +102,7 @@ _TOOLS: Mapping[str, type[Tool]] = {each.name: each for each in (Equalize, Smoot
 
 @dataclass(frozen=True)
 class Gain:
-    """What a tool gained.
+    """The gain of a tool.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Gain:
 
 
 def tools_of(given: Any) -> tuple[Tool, ...]:
-    """Returns the tools that an option names or has, in the order in which they work.
+    """Returns the tools that an option names or contains, in the order in which they are applied.
 
     Raises
     ------

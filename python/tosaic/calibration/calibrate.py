@@ -1,9 +1,8 @@
 """Runs samples through a graph, in this thread or in the workers of an executor, and merges the statistics.
 
-Chunks of samples go to the workers, and their states are merged in the order of the samples. Ranges and
-histograms merge exactly, so that their results do not depend on the order of samples or on how they are
-divided. Moving averages depend on the order of samples alone: workers return the range of each sample, and
-the averages are formed where the states are merged.
+Workers get chunks of samples, and their states are merged in the order of the samples. Ranges and histograms
+merge exactly, so their results do not depend on the order of samples or on the chunks. Moving averages depend
+only on the order of samples: workers return each sample's range, and the merging code computes the averages.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tosaic.base.threads import batch_threads
 from tosaic.calibration import worker
 from tosaic.calibration.worker import Failure, Job, Raised
 
-_MERGED = 256  # samples of one state: moving averages collect a range for each
+_MERGED = 256  # the most samples of one state, which has a range of each for moving averages
 _CHUNK_OF_WORKERS = 4  # small, so that a few samples occupy several workers
 
 Arrays = Sequence[Any]
@@ -49,7 +48,7 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
         index of the sample and the node.
     """
     if any(each.kind == "state" for each in job.graph.inputs):
-        executor = None  # samples run in a row, too, so that each needs the states that those before it wrote
+        executor = None  # each sample also runs with the states that the samples before wrote
     program, total = job.ready(batch_threads() if executor is None else 1)
     if executor is None:
         _calibrate_here(program, total, samples)
@@ -80,7 +79,7 @@ def _with_workers(
     job: Job, ready: tuple[Any, Any], samples: Iterable[Arrays], executor: Executor
 ) -> Iterator[bytes]:
     token = uuid.uuid4().hex
-    # Threads share this process, which has prepared the graph. Other workers ask for the bytes.
+    # Threads share the prepared graph of this process. Other workers get the pickled job on request.
     pickled = None if isinstance(executor, ThreadPoolExecutor) else _pickled(job)
     most = 2 * _workers_of(executor)
     running: deque[tuple[int, list[Arrays], Future[Any]]] = deque()
@@ -119,7 +118,7 @@ def _state(
 
 @contextmanager
 def _named(first: int, last: int) -> Iterator[None]:
-    """Makes an InvalidGraph of an executor's error, such as BrokenProcessPool. It names the samples."""
+    """Converts an executor's error, such as BrokenProcessPool, to an InvalidGraph that names the samples."""
     try:
         yield
     except (_core.Error, MemoryError):
@@ -148,7 +147,7 @@ def _error(first: int, failure: Failure) -> Exception:
 
 
 def _of_function(sample: int, error: Exception) -> Exception:
-    """Returns an InvalidGraph for what a function raised that runs in place of an operator."""
+    """Returns an InvalidGraph for an exception of a user's function that runs instead of an operator."""
     return invalid(
         "calibrate",
         f"sample {sample}: a function that runs in place of an operator raised {type(error).__name__}",

@@ -1,4 +1,4 @@
-"""Scales and zero points of all slots of a plan: from statistics, from weights, or as the plan fixes them."""
+"""Chooses the qparams of all slots of a plan: from statistics, from weights, or as the plan fixes them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tosaic.calibration.weights import weight_qparams
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
-_MOST_SEARCHED = 255  # integers for which a search looks at the error of a function's result
+_MOST_SEARCHED = 255  # the most steps for which a search measures the error of a function's result
 
 
 def chosen_qparams(
@@ -73,7 +73,7 @@ def chosen_qparams(
         Qparams that were chosen for the same samples and weights, under another plan of the same graph. The
         function adds the qparams of this plan.
     held : mapping of Slot to QParams, optional
-        Qparams that do not change: qparams of weights that an accuracy tool has put on their grids.
+        Qparams that do not change: an accuracy tool has already rounded these weights.
     bounds : mapping of int to (float, float), optional
         By position of a group: the range that replaces the choice of its observer. See
         `tosaic.calibration.relevant`.
@@ -122,7 +122,7 @@ def chosen_qparams(
 def infinite_masks(
     planned: PlannedProgram, chosen: Mapping[Slot, QParams], statistics: Sequence[Any]
 ) -> dict[Slot, float]:
-    """Returns the masks of scores that hid with minus infinity only, and the number up to which they hide.
+    """Returns masks of scores that hide by minus infinity only, with the number up to which integers do so.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def infinite_masks(
 
 
 def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
-    """Operands of joins take the qparams of the result if their ranges nearly agree with the result's."""
+    """Gives operands of joins the qparams of the result if their ranges nearly agree."""
     groups = planned.groups
     observed = {
         slot: at
@@ -164,7 +164,7 @@ def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> Non
 
 
 def _scale_results(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
-    """Products and quotients by numbers take the integers of their operands."""
+    """Gives products and quotients by numbers the integers of their operands."""
     for operand, result, factor in planned.scaled:
         if operand not in chosen or result not in chosen:
             continue
@@ -241,7 +241,7 @@ def _biases(planned: PlannedProgram, group: Group) -> Iterator[_Bias]:
 def _raise_weight_scales(
     planned: PlannedProgram, bias: _Bias, chosen: dict[Slot, QParams], held: Mapping[Slot, QParams]
 ) -> None:
-    """Raises the scales of a weight until its bias fits. The slots that share its scales get them, too."""
+    """Raises the scales of a weight until its bias fits, and copies them to slots that share its scales."""
     weight = bias.weight
     if weight is None or weight in held or isinstance(planned.group_of(weight).spec, Fixed):
         return
@@ -273,7 +273,7 @@ def _raise_weight_scales(
 def _product(planned: PlannedProgram, group: Group, chosen: Mapping[Slot, QParams]) -> QParams:
     """Returns the qparams of a bias: the product of the scales of data and weight, as float32.
 
-    A bias that does not fit with them has a unit of its own, unless the target has no such biases.
+    A bias that does not fit with them gets its own scale, unless the target does not support this.
     """
     spec = group.spec
     assert isinstance(spec, Derived)
@@ -319,14 +319,14 @@ class _Choice:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What the choice depends on, for one graph and its samples."""
+        """A key with everything that the choice depends on, for one graph and its samples."""
         spec = self._spec
         shape = (spec.axis, spec.group_size, self._storage, tuple(self._options.items()))
         observer = (type(self._observer), self._observer, self._before_function)
         return (*shape, *observer, self._bounds, tuple(self._values))
 
     def of_tensors(self, statistics: Sequence[Any]) -> QParams:
-        """Chooses from the samples of the tensors: from their one statistic, or the union of their ranges."""
+        """Chooses from the samples: from the tensors' common statistic, or the union of their ranges."""
         observer, options = self._observer, self._options
         statistic = statistics[0]
         whole: tuple[float, int] | None = None
@@ -363,11 +363,11 @@ class _Choice:
         return _core.ObservedRange(*self._bounds, 1) if self._bounds is not None else histogram.range
 
     def _within_bounds(self, statistic: Any) -> tuple[float, int]:
-        """Returns the scale and zero point of the bounds, or the result of a search if it has a lower error.
+        """Returns the qparams of the bounds, or the result of a search if it has a lower error.
 
-        The error is the error of the result of the function that reads the tensor; samples beyond the bounds
-        count as the bounds, since no reader tells them apart. The search, which begins with the range of all
-        samples, finds better ends of the range if the bounds leave most of it.
+        The error is measured at the result of the function that reads the tensor; samples beyond the bounds
+        count as the bounds, since no reader distinguishes them. The search starts with the range of all
+        samples, and may find better bounds if the given ones still include most of it.
         """
         of_bounds = _core.range_qparams(self._range(statistic), **self._options)
         _, qmin, qmax = self._storage

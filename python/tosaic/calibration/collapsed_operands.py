@@ -1,10 +1,10 @@
-"""Operands of which no bit is left next to another operand: `where(hidden, -1e9, x)` with 8 bits for both.
+"""Operands that lose all bits next to another operand: `where(hidden, -1e9, x)` with 8 bits for both.
 
-All operands of a join, a selection or a sum become integers in one unit, that of the result. If one of them
-has numbers far beyond another's, the unit is larger than all numbers of the other, which become one
-integer. `tosaic.quantize` ends ranges where readers no longer notice a difference. It cannot if a reader does
-notice one, and other quantizers end none. A lowered program shows the same as a rescale that makes one number
-of all integers.
+All operands of a join, a selection or a sum become integers with one scale, that of the result. If one
+operand has numbers far beyond another's range, one step of the scale is larger than all numbers of the other
+operand, which then become the same integer. `tosaic.quantize` limits ranges to the numbers that readers
+distinguish. This does not help if a reader distinguishes the large numbers, and other quantizers limit no
+ranges. In a lowered program, such an operand has a rescale that maps all its integers to one number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHARE_A_UNIT = frozenset(
         "where",
     )
 )
-_LEAST_SCALE = 2.0**-22  # observers give about half of it to tensors that were 0 in all samples
+_LEAST_SCALE = 2.0**-22  # tensors that were 0 in all samples get about half of this scale
 _STEPS = {"i8": 255, "u8": 255, "i16": 65535, "u16": 65535, "i32": 2**32 - 1, "i48": 2**48 - 1}
 
 
@@ -48,13 +48,13 @@ class CollapsedOperand:
     Attributes
     ----------
     node, operand : str
-        The node, and what it reads.
+        The node, and the operand that it reads.
     steps : int
-        The integers of the operand, less one.
+        The number of the operand's integers minus one.
     module_path, source : str
         Origin of the node.
     extent, unit : float
-        How far apart the numbers of the operand are at most, and the unit of the result. Both are 0 in a
+        The range of the operand's numbers, and the scale of the result. Both are 0 in a
         lowered program.
     """
 
@@ -83,21 +83,21 @@ class CollapsedOperand:
 
 
 def collapsed_operands(graph: _core.Graph, *lowered: _core.Graph) -> list[CollapsedOperand]:
-    """Returns the operands of which no bit is left, one for each node and operand.
+    """Returns the operands that lose all bits, one for each node and operand.
 
     Parameters
     ----------
     graph : Graph
         At any stage. Only stages ``exported``, ``quantized`` and ``tosa`` have such operands.
     *lowered : Graph
-        The graphs of TOSA that became of it. Operands that share their scale with the result collapse in
-        their own rescale, which only these graphs have. Nodes that `graph` shows to collapse are not
+        The TOSA graphs that `graph` was lowered to. If an operand shares its scale with the result, only its
+        rescale in these graphs shows that it collapses. Nodes that were found in `graph` already are not
         repeated.
 
     Returns
     -------
     list of CollapsedOperand
-        Constants do not count, since a number may be negligible compared with others, nor do tensors that
+        Constants are left out, since a number may be negligible compared with others, and so are tensors that
         were 0 in all samples.
     """
     nodes = list(all_nodes(graph))
@@ -156,7 +156,7 @@ def _of_quantized(nodes: list[Any], makers: dict[str, Any]) -> Iterator[Collapse
 
 
 def _quantized(name: str, makers: dict[str, Any]) -> str:
-    """Returns the name of the value that quantize and dequantize nodes made this one of."""
+    """Returns the name of the value from which quantize and dequantize nodes computed this value."""
     maker = makers.get(name)
     while maker is not None and maker.op in ("dequantize", "quantize"):
         name = maker.operands[0].name
@@ -165,7 +165,7 @@ def _quantized(name: str, makers: dict[str, Any]) -> str:
 
 
 def _integers(value: Any, makers: dict[str, Any]) -> tuple[float, int]:
-    """Returns the scale and the number of steps of a value; 0 if it has no integers."""
+    """Returns the scale and the number of steps of a value; zeros if it has no integers."""
     if value.qparams is not None:
         return max(value.qparams.scales), value.qparams.qmax - value.qparams.qmin
     maker = makers.get(value.name)

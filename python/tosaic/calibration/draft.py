@@ -1,4 +1,4 @@
-"""A quantization in the making: plan, qparams and changed weights of a graph, and how accurate they are."""
+"""Drafts of a quantization: plan, qparams and changed weights of a graph, and their accuracy."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Draft:
     statistics : tuple
         Statistics of the samples, from which the qparams follow.
     elements : dict of Edge to Constant
-        What calls read in the place of weights of the graph.
+        Changed weights, by the edge on which a call reads them.
     narrow : tuple of NarrowOperand
-        Operands of joins, and numbers next to larger ones, that use few of the integers of a result.
+        Operands of joins, and numbers next to much larger ones, that use few of the integers of a result.
     bounds : dict of int to (float, float)
-        By sharing group: where its range ends, if samples have numbers far beyond those that matter.
+        By sharing group: its limited range, if samples have numbers far beyond those that matter.
     """
 
     planned: PlannedProgram
@@ -74,7 +74,7 @@ class Drafting:
     config : QConfig
     rules : sequence of callable
     samples : iterable of list of array
-        Arrays for the inputs of the graph. More than one draft or measurement needs a list.
+        Arrays for the inputs of the graph. For more than one draft or measurement, it must be a list.
     executor : concurrent.futures.Executor, optional
     """
 
@@ -114,7 +114,7 @@ class Drafting:
         return Draft(planned, qparams, tuple(statistics), narrow=narrow, bounds=bounds)
 
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
-        """Returns the draft of a graph that differs from that of `draft` in biases only.
+        """Returns the draft of a graph that differs from the graph of `draft` only in biases.
 
         The statistics of the samples stay.
         """

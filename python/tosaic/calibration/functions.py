@@ -1,6 +1,6 @@
 """The elementwise function that is the only reader of a tensor: the tensor's range is chosen by its error.
 
-conv2d -> silu    SiLU is flat far below zero: there, the range may end before the numbers do
+conv2d -> silu    SiLU is flat far below zero: there, the range may end above the least numbers
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Applies the accuracy tools to a draft, one after the other, and measures what each gains.
 
-graph --equalize, smooth--> graph with other weights, whose samples run again
-draft --gptq--> weights on their grids          --bias_correction--> graph with other biases
+graph --equalize, smooth--> graph with other weights; the samples run again
+draft --gptq--> rounded weights                 --bias_correction--> graph with other biases
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Weight:
         self._draft = draft
 
     def of(self, name: str) -> _Weight | None:
-        """Returns the weight of a contraction; None if it is not quantized to few symmetric integers."""
+        """Returns the weight of a contraction; None if it is computed or has no qparams."""
         draft = self._draft
         planned = draft.planned
         found = _Weight(draft)
@@ -140,7 +140,7 @@ class _Weight:
         return np.asarray((self.constant if changed is None else changed).array, np.float32)
 
     def reads(self, grid: tuple[float, int, int, int]) -> tuple[Any, ...]:
-        """What the second moments of the input depend on: contractions that read alike share them."""
+        """Returns a key of the input's second moments: contractions with equal keys share them."""
         attrs = str(self.node.attrs) if self.node.op == "conv" else ""
         shape = (self.contraction.groups, self.contraction.columns)
         kernel = tuple(self.constant.shape[2:]) if self.node.op == "conv" else ()
@@ -150,7 +150,7 @@ class _Weight:
 def _input_grids(
     drafting: Drafting, draft: Draft, weights: Sequence[_Weight]
 ) -> list[tuple[float, int, int, int]]:
-    """Returns the integers that the inputs of contractions have: of the quantized input, or 16 bits."""
+    """Returns the integer grids of the contractions' inputs: of the quantized input, else 16 bits."""
     quantized = draft.graph()
     grids: dict[str, tuple[float, int, int, int]] = {}
     unknown: list[str] = []
@@ -169,7 +169,7 @@ def _input_grids(
 
 
 def _grid_of(value: _core.Value | None) -> tuple[float, int, int, int] | None:
-    """Returns the grid of the numbers that a contraction reads, if it is known through moved elements."""
+    """Returns the grid of the numbers that a contraction reads; None if unknown. Moves are followed."""
     while value is not None and value.producer is not None:
         node = value.producer
         if node.op == "dequantize":
@@ -210,7 +210,7 @@ def _correct_biases(drafting: Drafting, draft: Draft, _: BiasCorrection) -> tupl
 
 
 class _ErrorGraph:
-    """The graph of floats, and for each contraction the error that its own quantization makes.
+    """The float graph, extended by values with the error that the quantization of each contraction makes.
 
     %y = conv(%x, %w)    %y.error = conv(dequantize(quantize(%x)), rounded %w) - %y
 
@@ -218,9 +218,9 @@ class _ErrorGraph:
     ----------
     graph : Graph
     names : dict of str to str
-        By contraction: the value that has its error.
+        By contraction: the name of the value with its error.
     axes : dict of str to int
-        By value of an error: the axis of the channels.
+        By name of such a value: the axis of the channels.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -277,7 +277,7 @@ def _node(graph: _core.Graph, name: str) -> _core.Node:
 
 
 def _name_of(planned: Any, value: _core.Value) -> str:
-    """Returns the name of the call that stands for a constant."""
+    """Returns the name of the call (a get_attr node) that represents a constant."""
     return str(planned.plan.graph.names[planned.values.index(value.id)])
 
 

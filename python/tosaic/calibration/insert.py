@@ -31,17 +31,17 @@ def with_quantization(
     planned : PlannedProgram
     chosen : mapping of Slot to QParams
     elements : mapping of Edge to Constant, optional
-        What calls read in the place of constants: weights that accuracy tools have changed. Weights of slots
+        Weights that accuracy tools have changed, by the edge on which a call reads them. Weights of slots
         without qparams stay floats.
     infinite : mapping of Slot to float, optional
-        For masks: the number up to which what is dequantized was minus infinity, and becomes it again.
+        For masks: a number at and below which dequantized numbers become minus infinity again.
     ended : collection of int
-        Sharing groups, by position, whose range ends where readers notice no difference.
+        Positions of sharing groups whose range was limited to the numbers that readers distinguish.
 
     Notes
     -----
-    Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
-    integers. A warning is logged, other than for the range of least error and `ended` ones, which clip by
+    Elements of biases and weights that are beyond their integers saturate. This causes a warning, unless the
+    range is that of `LeastError` or the group is in `ended`: these ranges clip by
     design.
     """
     placements: list[

@@ -1,8 +1,8 @@
 """Numbers that use few of the integers of a result.
 
-A concatenation has one scale. Boxes in pixels, joined with scores in 0..1, leave the scores one or two
-integers, whatever scales the operands have on their own. So do numbers that hide others, in a selection, an
-extremum or a sum, if what reads them tells them from the rest::
+A concatenation has one scale. If boxes in pixels are joined with scores in 0..1, the scores get one or two
+integers, whatever scales the operands have on their own. The same holds for numbers that mask others in a
+selection, an extremum or a sum, if a reader distinguishes them from other large numbers::
 
     masked = torch.where(hidden, -300, x)               x is in -2..2, and has 4 integers
     torch.where(masked < -100, 0, masked).sum(1)        the range ends at -101, and x has 11
@@ -142,8 +142,8 @@ def narrow_by_runs(program: Program, samples: Sequence[Sample]) -> tuple[NarrowO
     Parameters
     ----------
     program : Program
-        At stage ``quantized``, or one that `quantized_graph` brings there. Only the latter has the numbers of
-        results before they are quantized.
+        At stage ``quantized``, or one that `quantized_graph` brings there. Only in the second case, the
+        unrounded numbers of results are known.
     samples : sequence of Sample
     """
     from tosaic.calibration.insert import quantized_graph
@@ -189,9 +189,9 @@ def _traced(
 
 
 def _candidates(graph: _core.Graph) -> dict[str, tuple[_core.Node, QParams]]:
-    """Returns results that are quantized with few integers for all numbers of an operand, with qparams.
+    """Returns results whose scale may leave few integers to an operand, with their qparams.
 
-    Others are not worth a run.
+    Other results need no run.
     """
     makers = {result.name: node for node in graph.nodes for result in node.results}
     found = {}
@@ -208,7 +208,7 @@ def _candidates(graph: _core.Graph) -> dict[str, tuple[_core.Node, QParams]]:
 
 
 def _extent(operand: Any, makers: Mapping[str, _core.Node]) -> float:
-    """Returns how far apart the numbers of a quantized operand may be; 0 for others."""
+    """Returns the width of a quantized operand's range of numbers; 0 for other operands."""
     maker = makers.get(operand.name)
     integers = maker.operands[0] if maker is not None and maker.op == "dequantize" else None
     if maker is None or integers is None or integers.kind == "constant":

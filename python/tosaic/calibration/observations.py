@@ -1,4 +1,4 @@
-"""Which tensors of a planned program are observed, and what is remembered of each."""
+"""Which tensors of a planned program are observed, and with which statistic."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Observations:
     kinds : tuple of tuple
         The kinds of the statistics, as `tosaic.calibration.worker.Job` has them.
     statistics_of : dict of int to tuple of int
-        By position of the group in the plan: the indices of its statistics. A group has one, but moving
-        averages have one for each tensor: an average over several tensors would tend to the mean of their
+        By position of the group in the plan: the indices of its statistics. A group has one statistic. But it
+        has a moving average for each tensor: one average over several tensors would tend to the mean of their
         ranges. Groups of weights have none.
     observers : dict of int to Observer
         By position of the group: its observer.
@@ -37,7 +37,7 @@ class Observations:
 
 
 def observations(planned: PlannedProgram) -> Observations:
-    """Returns what to observe for the slots of a plan: the tensors of a sharing group, together.
+    """Returns what to observe for the slots of a plan: one statistic for the tensors of a sharing group.
 
     Raises
     ------

@@ -27,12 +27,12 @@ _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
 
 
 def product_of_scales() -> None:
-    """Stands in plans for what derives a bias: its scale is the product of the scales of data and weight."""
+    """Represents in plans the function of a derived bias: the product of the scales of data and weight."""
 
 
 @dataclass(frozen=True)
 class PlannedProgram:
-    """A float graph, and what each of its tensors becomes.
+    """A float graph, and the plan for each of its tensors.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class PlannedProgram:
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
     in_integers : frozenset of str
-        The calls among them that are parts of integer arithmetic.
+        The calls of `left_float` that are parts of integer arithmetic.
     joined : tuple of (Edge or Output, Output)
         Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly
         agree.
     every_operator : bool
         As in `QConfig`: the target computes one operator at a time.
     scaled : tuple of (Edge or Output, Output, float)
-        An operand, the result of its product or quotient by a number, and the factor: the result has the
-        integers of the operand, and another scale.
+        An operand, the result of its product or quotient by a number, and the factor: the result has the same
+        integers as the operand, with another scale.
     """
 
     graph: _core.Graph
@@ -76,7 +76,7 @@ class PlannedProgram:
         return self._positions[name]
 
     def value_of(self, slot: Slot) -> int:
-        """Returns the value that a slot is about, or -1 for a slot of several tensors."""
+        """Returns the value of a slot, or -1 for a slot of several tensors."""
         return self.values[self.call(slot.node if isinstance(slot, Output) else slot.producer)]
 
     @cached_property
@@ -85,11 +85,11 @@ class PlannedProgram:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The slots that have one scale, in the order of the plan."""
+        """The groups of slots that share one scale, in the order of the plan."""
         return self.plan.groups()
 
     def group_of(self, slot: Slot) -> Group:
-        """Returns the slots that have the same scale as a slot of the plan."""
+        """Returns the group of slots that share the scale of this slot."""
         return self._group_of[slot]
 
     @cached_property
@@ -98,7 +98,7 @@ class PlannedProgram:
 
     @property
     def report(self) -> Resolution:
-        """What is rounded by which rule, what is left float, and what has no scale of its own, and why."""
+        """What each rule rounds; which tensors stay float or have no scale of their own, with reasons."""
         found = resolve(self.plan, self.left_float)
         left = tuple(map(self._with_reason, found.left_float))
         used = {row.set_by for row in found.slots}
@@ -121,9 +121,9 @@ class PlannedProgram:
 
 
 def prepared_graph(graph: _core.Graph) -> _core.Graph:
-    """Folds constants and batch norms, so that the weights equal the weights of the later integer program.
+    """Folds constants and batch norms, so that weights are the same as in the later integer program.
 
-    Weights that are quantized alone become floats, and are quantized anew.
+    Weights that are already quantized become floats, and are quantized again.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def plan_program(
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
     _share_states(plan, graph, values)
-    # Slots of equal specs share implicitly, which may turn references between them into a circle.
+    # torchao also shares equal specs implicitly, which may close a circle of references.
     plan.refer_to_first()
     value_of = dict(zip(plan.graph.names, values, strict=True))
     elements_of = partial(_elements, graph, value_of)
@@ -237,7 +237,7 @@ def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
 
 
 def _choose_items(plan: Plan, chosen: list[int]) -> None:
-    """The results of a call that computes several have the precision of the call."""
+    """Gives each result of a call with several results the precision of the call."""
     at = {}
     for position, call in enumerate(plan.graph):
         at[call.name] = position
@@ -246,7 +246,7 @@ def _choose_items(plan: Plan, chosen: list[int]) -> None:
 
 
 def _require_no_doubles(plan: Plan) -> None:
-    """Rules may give specs to any tensor; the configuration gives none to float64."""
+    """Refuses specs of float64 tensors, which only rules can set."""
     for slot in plan.slots():
         name = slot.producer if isinstance(slot, Edge) else slot.node
         if plan.get(slot) is not None and plan.graph[name].dtype == "f64":

@@ -1,14 +1,14 @@
-"""Ranges that end where the readers of a tensor no longer notice a difference.
+"""Limits ranges to the numbers that the readers of a tensor distinguish.
 
     masked = torch.where(hidden, c, x)      samples: c is -1e9, x is in -3..3
     masked.amax(1)                          results are in 0.5..3
 
-One scale for -1e9..3 leaves nothing of x. No result depends on how far below 0.5 a number is, so that the
-range of `masked` and of `c` ends a little below 0.5: what is beyond saturates there. How far a reader looks
-follows from the operator, from the ranges of its operands and results, and from the step of its result
-(`analysis/ranges` of the core). The same holds for a constant with one scale, such as an addend of -3, which
-a ReLU discards, among others below 0.1. Only ranges of which a part matters end there: others come from
-the samples.
+With one scale for -1e9..3, all numbers of x become 0. No result depends on how far a number is below 0.5, so
+the range of `masked` and of `c` is limited to a little below 0.5: lesser numbers saturate there. Which
+numbers a reader distinguishes follows from its operator, from the ranges of its operands and results, and
+from the step of its result (`analysis/ranges` of the core). The same holds for a constant with one scale,
+such as addends below 0.1 and one addend of -3 whose sum a ReLU makes 0. Only ranges with an irrelevant part
+are limited: other ranges come from the samples.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tosaic.annotation.specs import Fixed, Observed, integers_of, is_symmetric
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
 
-_WORTHWHILE = 1.25  # times the extent that is left: one scale for both costs 2 dB
+_WORTHWHILE = 1.25  # a range is limited only if that shortens it by this factor, about 2 dB
 
-# Results with the range of an operand, or that no bound of an operand follows from.
+# Results with the same range as an operand, or from whose range no bound of an operand follows.
 _NOT_BOUNDING = frozenset(("reshape", "permute", "expand", "clone", "slice", "conv", "linear", "matmul"))
 
 Bounds = tuple[float, float]
 
 
 def unobserved_values(planned: PlannedProgram, observed: Observations) -> list[str]:
-    """Returns the names of values without a statistic of their own that bound others."""
+    """Returns the names of values that have no statistic of their own, but whose ranges bound others."""
     tensors = Counter(index for _, index in observed.watches)
     together = {name for name, index in observed.watches if tensors[index] > 1}
     watched = {name for name, _ in observed.watches}
@@ -55,7 +55,7 @@ def relevant_bounds(
     statistics: Sequence[Any],
     ranges: Mapping[str, Any],
 ) -> dict[int, Bounds]:
-    """Returns the bounds of sharing groups whose samples have numbers far beyond those that matter.
+    """Returns limited ranges of sharing groups whose samples have numbers far beyond those that matter.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def relevant_bounds(
         for each in own:
             levels[each] = max(levels[each], float(qmax - qmin))
             samples[each] = samples[each] or union
-        if not are_constants:  # constants among other values have the range of these
+        if not are_constants:  # constants among tensors do not matter: all share one range
             own = [each for each in own if values[each].kind != "constant"]
         if union is not None and not isinstance(observed.observers.get(at), MaskRange):
             members[at], of_group[at] = own, union
@@ -106,7 +106,7 @@ def relevant_bounds(
 
 
 def _of_constants(planned: PlannedProgram, spec: Any, members: Sequence[int]) -> Bounds | None:
-    """Returns the bounds of constants that have one scale; None for others."""
+    """Returns the range of constants that have one scale; None for other constants."""
     constants = [planned.graph.values[each].constant for each in members]
     known = [np.asarray(each.array) for each in constants if each is not None]
     if not isinstance(spec, Observed) or spec.axis is not None or len(known) < len(members):
@@ -131,7 +131,7 @@ def _clipped(samples: Bounds, relevant: Sequence[Bounds | None], is_symmetric: b
 
 
 def _extent(bounds: Bounds, is_symmetric: bool) -> float:
-    """Returns a length that the scale is proportional to. Ranges have 0."""
+    """Returns a length proportional to the scale of a range, which is extended to 0."""
     low, high = min(bounds[0], 0.0), max(bounds[1], 0.0)
     return 2 * max(-low, high) if is_symmetric else high - low
 

@@ -1,9 +1,9 @@
-"""Biases of quantized programs that saturate: their unit is too small for them, and their value is lost.
+"""Biases of quantized programs that saturate: their scale is too small for them, and their value is lost.
 
-Quantizers choose the unit of a bias as the product of the scales of data and weight. Where the weights of a
-channel are zero, or the data was zero in all samples, that is so small that the bias leaves int32. Torch's
-integers then wrap to -2^31, tosaic's end at the bounds. `tosaic.quantize` and `tosaic.Quantizer` avoid
-it. Other quantizers do not, and nothing later in a lowering can restore the bias.
+Quantizers choose the scale of a bias as the product of the scales of data and weight. If the weights of a
+channel are zero, or the data was zero in all samples, the product is so small that the bias exceeds int32.
+Torch's integers then wrap to -2^31, and tosaic's saturate. `tosaic.quantize` and `tosaic.Quantizer` avoid
+this. Other quantizers do not, and nothing later in a lowering can restore the bias.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tosaic.base.arrays import channel_axis
 from tosaic.base.visible import one_line
 from tosaic.program.overrides import all_nodes
 
-_END = 2**31 - 128  # a float of 32 bits cannot be closer to the bound
+_END = 2**31 - 128  # the largest float32 below 2^31
 _LISTED = 8
 _CONVERSIONS = frozenset({"dequantize", "quantize"})
 _READ_OR_ADD = _CONVERSIONS | {"conv", "linear", "addmm", "baddbmm", "add", "sub"}
@@ -27,12 +27,12 @@ _READ_OR_ADD = _CONVERSIONS | {"conv", "linear", "addmm", "baddbmm", "add", "sub
 
 @dataclass(frozen=True)
 class SaturatedBias:
-    """A bias with elements at the end of int32.
+    """A bias with elements at a bound of int32.
 
     Attributes
     ----------
     node : str
-        The node that adds it.
+        The node that adds the bias.
     constant : str
     channels : tuple of int
     module_path, source : str
@@ -83,7 +83,7 @@ def _found(nodes: list[Any]) -> Iterator[SaturatedBias]:
 
 
 def _adding(nodes: list[Any], node: Any) -> list[Any]:
-    """Returns the nodes that add a bias, or the result of a conversion of it."""
+    """Returns the node itself, or if it quantizes or dequantizes, the nodes that add its result."""
     if node.op not in _CONVERSIONS:
         return [node]
     made = node.results[0].name

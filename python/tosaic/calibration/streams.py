@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     """Yields the arrays of each run, in the order of the program's inputs.
 
-    A sample may hold a stack of samples: arrays with one more axis in front, or with a multiple of the
+    A sample may hold a stack of samples: arrays with an additional first axis, or with a multiple of the
     program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An
-    array that fits as it is belongs to all of them. An array in another dim order than its input's is
+    array that is not stacked is used for all entries. An array in another dim order than its input's is
     copied: files of samples have no dim orders.
 
     Raises
     ------
     InvalidGraph
         There is no sample, the stacks of a sample have different numbers of entries, or a sample does not fit
-        the inputs. The error has the index of the run, as errors of runs have it.
+        the inputs. The error has the index of the run.
     LayoutMismatch
         An array has another dtype or shape than its input.
     """

@@ -36,7 +36,7 @@ class Table:
     masks: dict[str, Any]
 
     def statistics(self, planned: PlannedProgram, observed: Observations) -> list[Any]:
-        """Returns the statistics of a plan of the same graph: tensors of one group are merged.
+        """Returns the statistics for a plan of the same graph: tensors of a sharing group are merged.
 
         Raises
         ------
@@ -102,7 +102,7 @@ def job_of(
     watches: tuple[tuple[str, int], ...],
     kinds: tuple[tuple[Any, ...], ...],
 ) -> Job:
-    """Returns what workers run: the graph, with the functions that the program runs in place of operators."""
+    """Returns a job for workers: the graph, with the functions that the program runs instead of operators."""
     nodes = {node.name for node in all_nodes(graph)}
     functions = source.overrides.functions_for(graph)
     return Job(

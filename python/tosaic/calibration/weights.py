@@ -12,7 +12,7 @@ from tosaic.annotation.observers import LeastError
 from tosaic.base.quantization import Groups
 
 _Array = np.ndarray[Any, Any]
-_LEAST_RATIO, _RATIOS = 0.6, 21  # the search of groups: shares of the scale with which all elements fit
+_LEAST_RATIO, _RATIOS = 0.6, 21  # the search for a group: least ratio to the fitting scale, and steps
 
 
 def weight_qparams(
@@ -28,9 +28,9 @@ def weight_qparams(
     ----------
     arrays : sequence of float32 array
     axis : int, optional
-        The channels that have a scale each.
+        The axis of the channels, each of which has its own scale.
     group_size : int, optional
-        With an axis, 0 or 1: the number of positions of the other one of these two axes that share a scale.
+        With an axis of 0 or 1: this many positions along the other one of these two axes share a scale.
     observer : MinMax or LeastError
     options : mapping
         Keyword arguments of the core's functions that choose qparams.
@@ -77,7 +77,7 @@ def _by_group(array: _Array, axis: int, size: int, observer: Any, options: Mappi
     """Returns the scales of symmetric groups, first by channel, then by group.
 
     With `MinMax`, all elements of a group just fit. With `LeastError`, the scale has the least squared error
-    among even steps below that one, because a group has too few elements for a histogram.
+    among even steps up to the fitting scale, because a group has too few elements for a histogram.
     """
     rows = np.moveaxis(array, (axis, 1 - axis), (0, 1))
     rows = rows.reshape(rows.shape[0] * rows.shape[1] // size, -1)

@@ -1,8 +1,8 @@
-"""What runs in the workers of an executor: samples through a graph, and the statistics of its tensors.
+"""The code that runs in workers of an executor: it runs samples through a graph and fills statistics.
 
-A worker gets the graph once: a task without it, in a process that does not know the graph, asks for it. Tasks
-and results are plain data, so any `concurrent.futures.Executor` can carry them to another thread, process or
-machine, which needs numpy and tosaic.
+A worker gets the graph once: tasks have only a token of it, and a process that does not know the token asks
+for the graph. Tasks and results are plain data, so any `concurrent.futures.Executor` can send them to another
+thread, process or machine, which needs numpy and tosaic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """A graph, the tensors to observe, and what to remember of them.
+    """A graph, the tensors to observe, and their statistics.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Job:
         The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("mask_range",)``,
         ``("moving_range", weight)``.
     override_nodes, override_ops : dict
-        Functions that run in place of operators.
+        Functions that run instead of operators.
     infinite : frozenset of str
         Values whose infinities and NaN are left out. Infinities and NaN of other values are refused.
     """
@@ -70,14 +70,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Raised:
-    """What a function of the program raised, and the position of the sample in the task."""
+    """An exception of a user's function, and the position of the sample in the task."""
 
     sample: int
     error: Exception
 
 
 def remember(token: str, ready: tuple[_core.CalibrationProgram, _core.Statistics]) -> None:
-    """Keeps a prepared graph for the tasks of this process that name the token."""
+    """Stores a prepared graph for later tasks of this process with the same token."""
     with _lock:
         _known[token] = ready
         while len(_known) > _MOST_KNOWN:

@@ -1,9 +1,9 @@
 """The command ``tosaic``.
 
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal error, 130 interrupted. If a file or
-standard output cannot be written, the exit code is 2, whatever the command found. ``--help`` imports neither
-torch nor the core. With ``--json`` standard output is one JSON object at every exit code: the result of the
-command, or ``{"error": {"kind", "message", "exit_code", "problems"}}``.
+standard output cannot be written, the exit code is 2, whatever the command's result. ``--help`` imports
+neither torch nor the core. With ``--json``, standard output is one JSON object at every exit code: the result
+of the command, or ``{"error": {"kind", "message", "exit_code", "problems"}}``.
 """
 
 from __future__ import annotations

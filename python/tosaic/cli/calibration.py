@@ -1,4 +1,4 @@
-"""Quantizes a file as the options of ``quantize`` and of ``lower --calibrate`` say."""
+"""Quantizes a file by the options of ``quantize`` and of ``lower --calibrate``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
 
 
 def default_target(args: argparse.Namespace) -> str:
-    """Returns the target of `lower` without an option: one for integers, if it quantizes the program."""
+    """Returns the default target of `lower`: a target with integers, if the command quantizes the program."""
     if not args.calibrate:
         return TARGET
     return WIDE_INTEGER_TARGET if args.config == "int16x8" else INTEGER_TARGET
 
 
 def refuse_calibration_options(args: argparse.Namespace) -> None:
-    """Refuses options that mean nothing without samples.
+    """Refuses options that have no meaning without samples.
 
     Raises
     ------
@@ -70,8 +70,8 @@ def _config(args: argparse.Namespace) -> QConfig:
 def _workers(count: int | None) -> Iterator[Executor | None]:
     """Provides processes that run samples, or None for this process.
 
-    They start anew, because a fork would copy locks that threads of torch hold. Only the parent reacts to an
-    interrupt: it stops them.
+    They are spawned, because a fork would copy locks that threads of torch hold. Only the parent reacts to an
+    interrupt, and stops them.
     """
     if count is None:
         yield None

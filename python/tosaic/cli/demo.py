@@ -1,10 +1,10 @@
-"""``tosaic demo``: one real network, from training to bytes that the TOSA reference model runs.
+"""``tosaic demo``: one real network, from training to a file that the TOSA reference model runs.
 
 It needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The network is lowered as floats and, after
-quantization, as integers of 8 bits. The same test pictures run through it in torch, in float64 (the reference
-for all errors) and float32; as floats on tosaic's executor and on the TOSA reference model; and as integers:
-q/dq, integer arithmetic, and TOSA on tosaic's executor and on the reference model. The reference model reads
-the bytes of the files.
+quantization, as 8-bit integers. It runs on the same test pictures in several forms. Torch runs it in float64
+(the reference for all errors) and in float32. tosaic's executor and the TOSA reference model run the float
+graph of TOSA. As integers, it runs in q/dq form, in integer arithmetic, and as TOSA on both. The reference
+model reads the bytes of the files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Check", "DemoResult", "Run", "run_demo"]
 
 _LEAST_ACCURACY = 0.95
 _CALLS = 5
-_MOST_LOSS = 0.005  # of accuracy, through quantization
+_MOST_LOSS = 0.005  # the most loss of accuracy by quantization
 _TORCH = "torch, float32"
 _FLOAT, _FLOAT_TOSA, _FLOAT_MODEL = "float32, as exported", "float32, as TOSA", "float32, reference model"
 _QDQ, _INTEGER = "int8, q/dq", "int8, integer arithmetic"
@@ -54,15 +54,15 @@ _Timed: TypeAlias = tuple[_Logits, float]
 
 @dataclass(frozen=True)
 class Run:
-    """The network as run by one engine.
+    """The results of one engine that ran the network.
 
     Attributes
     ----------
     engine : str
     accuracy : float
-        Share of the test pictures that are classified right.
+        Share of the test pictures that are classified correctly.
     agreement : float
-        Share of the test pictures that are classified as torch classifies them in float32.
+        Share of the test pictures that are classified as by torch in float32.
     error : Metrics
         Error of the logits against torch in float64.
     seconds : float
@@ -81,7 +81,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must hold, and whether it did."""
+    """A condition that must hold, and whether it held."""
 
     what: str
     ok: bool
@@ -90,7 +90,7 @@ class Check:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo measured, and the files that it wrote.
+    """The measurements of the demo, and the files that it wrote.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class DemoResult:
     lowered_int8 : Lowered
         The quantized network lowered to TOSA.
     images, calibration_images, parameters : int
-        Numbers of test pictures, of training pictures that calibrate, and of parameters of the network.
+        Numbers of test pictures, of training pictures for calibration, and of parameters of the network.
     runs : tuple of Run
     checks : tuple of Check
     seconds : dict of str to float
@@ -203,7 +203,7 @@ def _timed(body: Any) -> tuple[Any, float]:
 
 
 def _timed_warm(body: Any) -> tuple[Any, float]:
-    """Returns the result and the least time of some calls; the first call prepares the session."""
+    """Returns the result and the least time of several calls; the first call prepares the session."""
     body()
     return min((_timed(body) for _ in range(_CALLS)), key=itemgetter(1))
 
@@ -267,7 +267,7 @@ def _accuracy_checks(runs: Mapping[str, Run]) -> Iterator[Check]:
 
 
 def _error_checks(runs: Mapping[str, Run]) -> Iterator[Check]:
-    """Holds the error of each float engine against that of torch or of tosaic's executor."""
+    """Compares the error of each float engine with that of torch or of tosaic's executor."""
     torch = runs[_TORCH].error.relative
     allowed = {
         _FLOAT: 2 * torch,
@@ -282,7 +282,7 @@ def _error_checks(runs: Mapping[str, Run]) -> Iterator[Check]:
 
 
 def _integer_checks(results: Mapping[str, _Timed], references: Mapping[str, ReferenceRun]) -> Iterator[Check]:
-    """Holds the integers of each stage against the integers of the TOSA graph, element by element."""
+    """Compares the integers of each stage with those of the TOSA graph, element by element."""
     statuses = [run.status for run in references.values()]
     yield Check(
         "the reference model takes the bytes", set(statuses) == {"VALID"}, f"status {', '.join(statuses)}"
@@ -296,6 +296,6 @@ def _integer_checks(results: Mapping[str, _Timed], references: Mapping[str, Refe
 
 
 def _node_check(quantized: QuantizedProgram, lowered: Lowered, images: _Logits) -> Check:
-    """Holds each node of the integer program to its bound against the q/dq program."""
+    """Checks that each node of the integer program is within its bound against the q/dq program."""
     comparison = compare(quantized, lowered, (images,))
     return Check("int8, as TOSA: each node in bound of q/dq", comparison.ok, f"{len(comparison.rows)} nodes")

@@ -24,7 +24,7 @@ def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]]
 def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
     """Gathers orders in a dict: ``("inputs", "x", "nhwc")`` becomes ``{"inputs": {"x": "nhwc"}}``.
 
-    An empty name stands for the whole side.
+    An empty name means the whole side.
     """
     sides: dict[str, Any] = {}
     for side, name, form in given:
@@ -54,7 +54,7 @@ def source_entry(text: str) -> tuple[str, str]:
 
 
 def with_sources(given: Sequence[tuple[str, str]], *files: str) -> tuple[Any, ...]:
-    """Returns the files; the ``.pte`` file among them is read with the sources of its delegates."""
+    """Returns the files; a ``.pte`` file among them is read, with the sources of its delegates."""
     if not given:
         return files
     from tosaic.pte.file import load_pte
@@ -86,7 +86,7 @@ def io_sides(given: Sequence[tuple[str, str]], program: Any) -> dict[str, Any] |
     """Gathers entries of ``--io`` in a dict: ``("x", "int8")`` becomes ``{"inputs": {"x": "int8"}}``.
 
     A place is ``inputs`` or ``outputs``, a name or index after one of these and a dot (``outputs.0``), or
-    the path or name of an input or output of the program. A name of its own comes before its whole side.
+    the path or name of an input or output of the program. A port's own entry has priority over its side.
     """
     named: dict[str, dict[str | int, str]] = {"inputs": {}, "outputs": {}}
     sides: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def _side_of(place: str, program: Any) -> str:
 
 
 def _others(side: str, named: dict[str | int, str], dtype: str, program: Any) -> dict[int, str]:
-    """Returns a dtype for the quantized ports of a side that have no entry of their own."""
+    """Returns a dtype for the quantized ports of a side that have no entry."""
     from tosaic.ports.port_names import position_of
 
     ports = [port for port in getattr(program, side) if port.kind == "user"]

@@ -15,7 +15,7 @@ class OutputError(Exception):
 
 
 def say(text: str) -> None:
-    """Writes to standard output; characters that its encoding lacks, or that act on it, become escapes.
+    """Writes to standard output; escapes characters that its encoding lacks, or that control a terminal.
 
     It is not an error if the reader of a pipe, such as ``head``, has ended: the exit code is still that of
     the command's result.
@@ -23,7 +23,7 @@ def say(text: str) -> None:
     Raises
     ------
     OutputError
-        The system refuses to write. Standard output leads to the null device from then on.
+        The system refuses to write. Standard output is then redirected to the null device.
     """
     stream = sys.stdout
     if stream is None:  # closed before the process began

@@ -1,4 +1,4 @@
-"""What commands print, and the files that they check before the work."""
+"""Prints results of commands, and checks output files before the work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def show(report: Report, args: argparse.Namespace) -> None:
-    """Prints a report, as JSON if the arguments ask for it."""
+    """Prints a report; as JSON if the arguments request it."""
     say((report.json if args.json else report.text) + "\n")
 
 
 def show_with_profile(report: Report, profile: Profile | LoweringProfile, args: argparse.Namespace) -> None:
-    """Prints a report and a profile, which is written if ``--profile`` names a file."""
+    """Prints a report and a profile. If ``--profile`` names a file, the profile is written there."""
     measured = profile.report()
     if args.profile:
         profile.save(args.profile)
@@ -39,9 +39,9 @@ def check_profile(args: argparse.Namespace, out: str) -> None:
     Raises
     ------
     InvalidGraph
-        It is the file of ``--output``.
+        The file is the file of ``--output``.
     WriteError
-        It cannot be written.
+        The file cannot be written.
     """
     from tosaic.base.writing import check_place
 
@@ -53,7 +53,7 @@ def check_profile(args: argparse.Namespace, out: str) -> None:
 
 
 def output_path(args: argparse.Namespace, kind: FileKind) -> str:
-    """Returns the path of the file to write. It is checked before the work that takes time.
+    """Returns the path of the file to write, which is checked before the work that takes time.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Runs two programs on the same inputs and matches their values by origin.
 
 The reference a may be an exported program, which runs in torch eager. Total errors are then measured against
-what torch computed for each FX node. Local and inherited errors are measured with the imported graph, whose
+torch's result for each FX node. Local and inherited errors are measured with the imported graph, whose
 nodes run on the values of b. Every run starts from the initial values of states, and the comparison does not
 use the sessions of the caller's programs.
 """
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 __all__ = ["compare_programs", "fit_to_ports"]
 
 _Array = np.ndarray[Any, Any]
-_MOST_FORMS = 24  # layouts of a file's inputs that are tried at most
+_MOST_FORMS = 24  # the most layouts of a file's inputs that are tried
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
 _VIEWS = frozenset({"reshape", "permute", "expand", "slice", "select", "clone"})
-# Floats that no quantize node rounds, computed with integers: products and tables have 16 bits, which is
-# 80 dB at half of their range.
+# For floats that no quantize node rounds, but that are computed with integers: products and tables have 16
+# bits, which is 80 dB at half of their range.
 _DB_OF_16_BITS = 80.0
 _UNKNOWN_NUMBERS = "the file does not say which numbers its values represent"
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
@@ -104,13 +104,13 @@ class _Side:
         self.canonical = canonical_graph(self.runnable)
 
     def losses(self) -> list[SaturatedBias | CollapsedOperand]:
-        """What the program lost before it was compared."""
+        """Returns the losses of the program before the comparison."""
         graph, lowered = self.source.graph, tosa_graphs(self.runnable)
         return [*saturated_biases(graph), *collapsed_operands(graph, *lowered)]
 
     @property
     def has_qparams(self) -> bool:
-        """True if it is known which numbers the integers of the program represent."""
+        """True if the qparams of the program's integers are known."""
         return self.canonical is not None or self.runnable.stage in ("quantized", "integer")
 
 
@@ -206,7 +206,7 @@ class _Pair:
         self._graph_a, self._traced = a.runnable.graph, True
         # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
         self.against_floats = b.quantized and not a.quantized
-        # Values that are not numbers, such as indices: quantization may make them otherwise.
+        # Values that are not numbers, such as indices: quantization may change the decision.
         values: Iterable[_core.Value] = a.runnable.graph.values if self.against_floats else ()
         self._decisions = {value.name for value in values if not is_float(value.dtype)}
         is_whole = self._graph_b is not b.runnable.graph  # one model computes the whole graph
@@ -257,7 +257,7 @@ class _Pair:
         return [_OutputPair(i, k, recorded(i, k)) for i, k in enumerate(paired) if k is not None]
 
     def _recorded_qparams(self, i: int, k: int) -> Any:
-        """Returns what the sidecar of b says of an output that has integers where a has floats; or None."""
+        """Returns the sidecar's qparams of an output of b, if b has integers and a floats; else None."""
         a, b = self._outputs_a[i], self._outputs_b[k]
         if not isinstance(self.b.runnable, PteMethodProgram) or not is_float(a.dtype) or is_float(b.dtype):
             return None
@@ -316,7 +316,7 @@ class _Pair:
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
-        """Runs a in torch and, if a rounds, also without rounding; None stands for a run that is missing."""
+        """Runs a in torch and, if a rounds, also without rounding; None represents a run that is omitted."""
         if self.a.exported is None:
             return None, None
         from tosaic.fx.running.eager import run_eager
@@ -361,7 +361,7 @@ class _Pair:
         )
         rows = tuple(CompareRow.of(row) for row in found["rows"])
         unmatched = [Unmatched(**item) for item in found["unmatched"]]
-        if self.against_floats and self.b.bare:  # nothing tells numbers from integers in a float dtype
+        if self.against_floats and self.b.bare:  # a float dtype may hold numbers or integers
             unmatched = [Unmatched(row.fx_name, _UNKNOWN_NUMBERS) for row in rows] + unmatched
             rows = ()
         if eager is not None:
@@ -418,7 +418,7 @@ class _Pair:
     def _is_right(self, near: bool, share: float | None, is_float: bool, diverges: bool) -> bool:
         if share is None:
             return near
-        if self.against_floats:  # the output is a decision between numbers, which b may make otherwise
+        if self.against_floats:  # b may decide differently between numbers
             return near or (share <= 1 and not diverges)
         if self._rounds:
             return share <= 1
@@ -429,7 +429,7 @@ class _Pair:
         return share <= 1 and (near or not diverges)
 
     def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
-        """Returns torch's result for an output of a's graph, or `otherwise` if torch has no such result."""
+        """Returns torch's result for an output of a's graph; `otherwise` if torch has no such result."""
         port = self._outputs_a[index]
         if port.kind != "user":
             written = self._leaf_of_input.get(port.mutated_input)
@@ -442,7 +442,7 @@ class _Pair:
         return self.a.runnable.graph.outputs
 
     def _unit_of_counts(self, index: int) -> float:
-        """The unit of b's output if it has integers of 32 bits, else 0. No other integer of b is nearer."""
+        """Returns the scale of b's output if it has integers of 32 bits, else 0: such integers are exact."""
         port = self._outputs_b[index]
         if port.qparams is None or port.value.dtype != "i32":
             return 0.0
@@ -450,7 +450,7 @@ class _Pair:
 
     @cached_property
     def _never_rounded(self) -> set[int]:
-        """The float outputs of a, by index, that are neither dequantized integers nor views of such."""
+        """Returns the indices of a's float outputs that are not dequantized integers, nor views of these."""
         producers = {value.name: node for node in self.a.runnable.graph.nodes for value in node.results}
 
         def is_rounded(value: _core.Value) -> bool:
@@ -468,19 +468,19 @@ class _Pair:
 
     @cached_property
     def _place_among_users(self) -> dict[int, int]:
-        """The positions of the user's outputs of a among them, by index."""
+        """Returns, by index of a's output, its position among the user's outputs."""
         users = (i for i, port in enumerate(self._outputs_a) if port.kind == "user")
         return {index: position for position, index in enumerate(users)}
 
     @cached_property
     def _leaf_of_input(self) -> dict[int | None, int]:
-        """The position of the first leaf of a call of a for each of its inputs, by index."""
+        """Returns, by index of a's input, the position of its first leaf in a call of a."""
         leaves = self.a.runnable.signature.input_leaves
         return {leaf.index: at for at, leaf in reversed([*enumerate(leaves)]) if leaf.index is not None}
 
 
 def _described(source: Any) -> tuple[ForeignOp, ...]:
-    """Returns the descriptions that a program was imported with or got later."""
+    """Returns the operator descriptions with which a program was imported, or that it got later."""
     return source.overrides.foreign if isinstance(source, Program | Lowered) else ()
 
 

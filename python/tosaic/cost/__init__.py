@@ -1,6 +1,6 @@
-"""What a program costs on a device: cycles and memory, by node, module and source line.
+"""The cost of a program on a device: cycles and memory, by node, module and source line.
 
-`tosaic.device_cost` is the way in. The tool of the device estimates, e.g. Vela.
+`tosaic.device_cost` is the entry point. The device's own tool, such as Vela, makes the estimates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ties the rows of a tool to the nodes of a program.
+"""Attributes the rows of a tool's estimate to the nodes of a program.
 
 ::
 
@@ -6,9 +6,9 @@
     tool    0: operator 12, writes c   1: operator 14, part of row 0   2: operator 16, writes e
     rows    conv2d a, with b and c fused                                conv2d e, with d fused
 
-A row belongs to the node of its operator. Nodes without a row are fused into one: those between the operator
-of a row and the tensor that the row writes, those whose row is part of the command of another row, and all
-others into the next row that reads what they make. So each node of the file is in a row.
+A row belongs to the node of its operator. All nodes without their own row are fused into a row: nodes between
+the operator of a row and the tensor that the row writes; nodes whose row is part of another row's command;
+and all others into the next row that reads their results. So each node of the file belongs to a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["attributed", "node_of"]
 def attributed(tosa: bytes, cost: ToolCost) -> tuple[CostRow, ...]:
     """Returns the rows of a ``.tosa`` file with the nodes that they compute.
 
-    If the cycles of the tool's rows are not its total, a row without nodes has the difference.
+    If the cycles of the tool's rows do not add up to its total, a row without nodes has the difference.
 
     Raises
     ------
@@ -44,19 +44,19 @@ def attributed(tosa: bytes, cost: ToolCost) -> tuple[CostRow, ...]:
 
 
 def node_of(node: _core.Node) -> ProfiledNode:
-    """Returns a node as costs have it."""
+    """Returns a node in the form that costs use."""
     origins = tuple(NodeOrigin(each.module_path, each.source, each.target) for each in node.origins)
     return ProfiledNode(node.name, node.op, origins)
 
 
 class _Rows:
-    """The rows of a tool, and the place among them of each node."""
+    """The rows of a tool, and the index of each node's row."""
 
     def __init__(self, graph: _core.Graph, tosa: bytes, rows: Sequence[ToolRow]) -> None:
         self._rows = rows
         self._graph = graph
         self._makers = {result.name: node for node in graph.nodes for result in node.results}
-        for node in graph.nodes:  # a node of control flow pays for what its regions do
+        for node in graph.nodes:  # cycles of regions count for the node of control flow
             for name in _names_inside(node):
                 self._makers.setdefault(name, node)
         self._own = self._nodes_of_operators(tosa)
@@ -67,7 +67,7 @@ class _Rows:
                 self._fused.setdefault(self._place[node.id], []).append(node)
 
     def paid(self) -> list[tuple[int, ToolRow]]:
-        """Returns the rows that are no part of another one, with their places."""
+        """Returns the rows that keep their own cycles, with their indices."""
         return [(i, row) for i, row in enumerate(self._rows) if self._payer(i) == i]
 
     def nodes_of(self, place: int) -> tuple[ProfiledNode, ...]:
@@ -91,13 +91,13 @@ class _Rows:
         return list(map(node, self._rows))
 
     def _named(self, row: ToolRow) -> _core.Node | None:
-        """Returns the node of the longest name that the tensor of a row extends: ``x`` of ``x_copy``."""
+        """Returns the node with the longest name that is a prefix of a row's tensor: ``x`` for ``x_copy``."""
         ends = [len(row.result), *(i for i, sign in enumerate(row.result) if not sign.isalnum())]
         names = (row.result[:end] for end in sorted(ends, reverse=True))
         return next((self._makers[name] for name in names if name in self._makers), None)
 
     def _payer(self, place: int) -> int:
-        """Returns the row that pays for a row: itself, its leader, or the next one with cycles."""
+        """Returns the row in which a row counts: itself, its leader, or the next row with cycles."""
         if self._rows[place].cycles:
             return place
         leader = self._rows[place].leader
@@ -108,7 +108,7 @@ class _Rows:
         return next(later, next(earlier, place))
 
     def _places(self) -> Mapping[int, int]:
-        """Returns the place of the row of each node, by id of the node."""
+        """Returns the index of the row of each node, by id of the node."""
         found: dict[int, int] = {}
         paid_first = sorted(range(len(self._rows)), key=lambda place: self._rows[place].cycles == 0)
         for place in paid_first:
@@ -134,7 +134,7 @@ class _Rows:
 
 
 def _names_inside(node: _core.Node) -> Iterator[str]:
-    """Yields the names of values that regions of a node make."""
+    """Yields the names of values in the regions of a node."""
     for region in node.regions:
         for inner in region.nodes:
             yield from (result.name for result in inner.results)
@@ -142,7 +142,7 @@ def _names_inside(node: _core.Node) -> Iterator[str]:
 
 
 def _between(first: _core.Node, last: _core.Node, stops: set[int]) -> list[_core.Node]:
-    """Returns the nodes on ways from a node to a later one, the later one included."""
+    """Returns the nodes on paths from a node to a later one, including the later one."""
     leads: dict[int, bool] = {first.id: True}
     found: list[_core.Node] = []
     stack = [(last, False)]

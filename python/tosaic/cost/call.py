@@ -1,4 +1,4 @@
-"""`device_cost`: what a program costs on a device."""
+"""`device_cost`: the cost of a program on a device."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def device_cost(
 ) -> DeviceCost:
     """Estimates what one run of a program costs on a device, by node, module and source line.
 
-    The tool of the device compiles the program and says what each operation costs: for Ethos-U it is Vela,
-    which has to be installed.
+    The tool of the device compiles the program and reports the cost of each operation: for Ethos-U, this is
+    Vela, which has to be installed.
 
     Parameters
     ----------
     program : Lowered, SplitLowered, Program or path
-        What `tosaic.lower` made; or a ``.tosa`` file, also one of another tool; or what `tosaic.load_tosa`
-        read; or the folder that `SplitLowered.save` wrote. A file that was written without locations has no
+        The result of `tosaic.lower` or `tosaic.load_tosa`; or a ``.tosa`` file, also from another tool; or
+        the folder that `SplitLowered.save` wrote. A file that was written without locations has no
         modules and source lines.
     device : str, Claimant or None
         Such as ``"ethos-u85-256"``. A split program does not need it: its groups run on their claimants. If
-        it is given, it stands for the claimants of the same family.
+        it is given, it replaces the claimants of the same family.
     memory_mode : str, optional
         How the device uses memory, such as ``"Sram_Only"`` or ``"Dedicated_Sram_384KB"`` for Ethos-U85, and
-        ``"Shared_Sram"`` or ``"Sram_Only"`` for Ethos-U55. Default: that for which payloads are compiled.
+        ``"Shared_Sram"`` or ``"Sram_Only"`` for Ethos-U55. Default: the mode for which payloads are compiled.
         With ``"Sram_Only"``, constants are counted as on-chip flash.
     system_config : str, optional
         Clock and memories of the chip, such as ``"Ethos_U85_SYS_DRAM_Mid"``. Default: as above.
@@ -68,8 +68,8 @@ def device_cost(
     Raises
     ------
     UnsupportedOp
-        There are no estimates for the device, or its tool refuses the program; the message has what it
-        printed.
+        There are no estimates for the device, or its tool refuses the program; the message has the tool's
+        output.
     InvalidGraph
         There is no such device, memory mode or system configuration; the program is not lowered; or a file
         is damaged.
@@ -145,7 +145,7 @@ def _estimate_of(device: Device | None) -> Callable[..., ToolCost] | None:
 def _cost_of_file(tosa: bytes, member: str, options: Mapping[str, str], flags: tuple[str, ...]) -> DeviceCost:
     estimate = _estimate_of(device_of(member))
     if estimate is None:
-        core_claimant(member)  # refuses what is neither a device nor a target
+        core_claimant(member)  # refuses a name that is neither a device nor a target
         raise unsupported(
             _WHERE,
             f"no tool estimates what a program costs on '{member}'",
@@ -162,7 +162,7 @@ def _cost_of_split(
     options: Mapping[str, str],
     flags: tuple[str, ...],
 ) -> DeviceCost:
-    """Adds up the groups that a tool estimates, and lists what it does not."""
+    """Adds up the groups that a tool estimates, and lists everything that it does not estimate."""
     family = None if member is None else device_of(member)
     if member is not None and family is None:
         core_claimant(member)
@@ -247,7 +247,7 @@ def _group_of(node: _core.Node, groups: Collection[str]) -> str:
 
 
 def _copies(host: _core.Graph, groups: Collection[str]) -> Iterator[CostCopy]:
-    """Yields the values that cross between groups and host."""
+    """Yields the values that pass between groups and host."""
     for value in host.values:
         if value.kind == "constant":
             continue

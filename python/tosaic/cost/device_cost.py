@@ -1,4 +1,4 @@
-"""What a program costs on a device as data: `DeviceCost` and its rows."""
+"""The cost of a program on a device as data: `DeviceCost` and its rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class CostRow:
     Attributes
     ----------
     operator : int or None
-        The index in the ``.tosa`` file of the operator that the operation comes from. None: it is not known.
+        The index in the ``.tosa`` file of the operator that the operation comes from. None: unknown.
     device_op : str
-        What the device does, as its tool names it: ``Conv2D``, or ``MemoryCopy`` for a copy that the tool
+        The operation by the tool's name: ``Conv2D``, or ``MemoryCopy`` for a copy that the tool
         adds.
     nodes : tuple of ProfiledNode
-        The node of the operator, then the nodes that are fused into it: they cost nothing beyond the row.
+        The node of the operator, then the nodes that are fused into it, which have no further cost.
         Empty if no operator is known.
     result : str
-        The tensor that the operation writes: one of the file, or one of the tool's own.
+        The tensor that the operation writes: a tensor of the file, or one that the tool added.
     cycles : int
     share : float
         Part of the cycles of the program, from 0 to 1.
@@ -39,11 +39,11 @@ class CostRow:
     sram_cycles, dram_cycles, on_chip_flash_cycles, off_chip_flash_cycles : int
         Cycles of access to each memory. They overlap with each other, and with computing.
     sram_bytes : int
-        Memory that is in use while it runs.
+        Bytes of SRAM in use while the operation runs.
     macs : int
         Multiply-accumulates.
     mac_use : float
-        The part of the device's multiply-accumulates in these cycles that is used, from 0 to 1.
+        The share of the device's multiply-accumulates in these cycles that is used, from 0 to 1.
     group : str
         The group of a split program, such as ``group0``; empty for other programs.
     """
@@ -66,7 +66,7 @@ class CostRow:
 
     @property
     def node(self) -> str:
-        """The name of the node, in TOSA the name of its result. Without a node, the name of `result`."""
+        """The name of the node, which in TOSA is the name of its result; without a node, `result`."""
         return self.nodes[0].name if self.nodes else self.result
 
     @property
@@ -102,12 +102,12 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostShare:
-    """What rows with something in common cost.
+    """The costs of rows with a common property.
 
     Attributes
     ----------
     name : str
-        What they have in common, such as the module ``features.0``.
+        The value of the property, such as the module ``features.0``.
     rows : int
     cycles : int
     share : float
@@ -135,7 +135,7 @@ class GroupCost:
         Such as ``group0``.
     claimant : str
     summary : CostSummary or None
-        None: nothing estimates for the claimant, and the cost of the group is not counted anywhere.
+        None: no tool estimates for the claimant, and no number includes the group.
     """
 
     name: str
@@ -145,7 +145,7 @@ class GroupCost:
 
 @dataclass(frozen=True)
 class CostCopy:
-    """A value that crosses between parts of a split program. The time of the copy is not estimated.
+    """A value that passes between parts of a split program. The time of the copy is not estimated.
 
     Attributes
     ----------
@@ -165,27 +165,27 @@ class CostCopy:
 
 @dataclass(frozen=True)
 class DeviceCost(CostSummary, Reportable):
-    """What one run of a program costs on a device. `tosaic.device_cost` makes it.
+    """The estimated cost of one run of a program on a device. `tosaic.device_cost` makes it.
 
-    Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML. The cycles of `rows` add up
-    to `cycles`. All numbers are estimates of `source`.
+    In a terminal, it prints as a table of 80 columns; in a notebook, it is shown as HTML. The cycles of
+    `rows` add up to `cycles`. All numbers are estimates of `source`.
 
-    Of a split program, cycles and multiply-accumulates are the sums over the groups. The groups run one after
-    the other: `sram_bytes` is the most that one needs. The other memories hold the constants of all groups,
-    and are sums. What the host computes, copies between parts, and groups without an estimate are not counted
-    in any number: `host`, `copies` and `groups` list them.
+    For a split program, cycles and multiply-accumulates are sums over the groups. The groups run one after
+    the other, so `sram_bytes` is that of the largest group. The other memories hold the constants of all
+    groups, and are sums. The host's nodes, copies between parts, and groups without an estimate are not
+    included in any number: `host`, `copies` and `groups` list them.
 
     Attributes
     ----------
     rows : tuple of CostRow
-        In the order in which the device runs them. An operation that is part of the command of another one is
-        no row: its node is fused into that row.
+        In the order in which the device runs them. An operation that is part of another one's command has no
+        row: its node is fused into the row of that command.
     groups : tuple of GroupCost
         The groups of a split program.
     host : tuple of ProfiledNode
         The nodes of a split program that the host computes.
     copies : tuple of CostCopy
-        The values that cross between groups and host.
+        The values that pass between groups and host.
     """
 
     rows: tuple[CostRow, ...] = field(default=(), repr=False)
@@ -200,11 +200,11 @@ class DeviceCost(CostSummary, Reportable):
 
     @property
     def is_complete(self) -> bool:
-        """True if all that a run does is estimated: no node is on the host or in a group without estimate."""
+        """True if the whole run is estimated: no node is on the host or in a group without estimate."""
         return not self.host and all(group.summary is not None for group in self.groups)
 
     def by(self, what: str) -> tuple[CostShare, ...]:
-        """Adds up the rows that have something in common.
+        """Adds up the rows with a common property.
 
         Parameters
         ----------
@@ -232,12 +232,12 @@ class DeviceCost(CostSummary, Reportable):
         Parameters
         ----------
         depth : int, optional
-            The first parts of the path alone: ``layers.0.attention.q`` is ``layers.0`` with 2. Default: all.
+            Count only this many first parts of the path: 2 makes ``layers.0`` of ``layers.0.attention.q``.
 
         Returns
         -------
         tuple of CostShare
-            The most cycles first. They add up to `cycles`. Nodes outside of modules have the empty path.
+            The most cycles first. They add up to `cycles`. Nodes outside of modules have an empty path.
 
         Raises
         ------

@@ -1,8 +1,8 @@
 """The operators of a ``.tosa`` file in its order: `file_operators`.
 
-A graph that is read from a file has its nodes in another order, and constants are no nodes of it. Tools name
-operators by their index in the file, so the lists of names are read here. The tables of a flatbuffer begin
-with the distance to a list of the places of their fields::
+A graph that is read from a file has its nodes in another order, and its constants are not nodes. Tools name
+operators by their index in the file, so the operators' lists of names are read here. The tables of a
+flatbuffer begin with the distance to a table of the places of their fields::
 
     TosaGraph.regions[i].blocks[i].operators[i].inputs, .outputs     field 1, 1, 1, 3 and 4 of the tables
 """
@@ -44,7 +44,7 @@ def file_operators(tosa: bytes) -> tuple[FileOperator, ...] | None:
     Returns
     -------
     tuple of FileOperator or None
-        None: the file has several blocks, so that an index does not say which operator is meant.
+        None: the file has several blocks, so an index is ambiguous.
     """
     root = struct.unpack_from("<I", tosa)[0]
     blocks = [block for region in _tables(tosa, root, _REGIONS) for block in _tables(tosa, region, _BLOCKS)]
@@ -57,7 +57,7 @@ def file_operators(tosa: bytes) -> tuple[FileOperator, ...] | None:
 
 
 def _tables(data: bytes, table: int, field: int) -> Iterator[int]:
-    """Yields the places of what the list in a field of a table refers to."""
+    """Yields the places of the entries of the list in a field of a table."""
     fields = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, fields)[0]
     at = 4 + 2 * field

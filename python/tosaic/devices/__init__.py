@@ -1,4 +1,4 @@
-"""Devices: records that say what a device takes and what becomes of it, and what runs or compiles for them.
+"""Devices: records of the operators that a device supports, and the tools that compile and run for it.
 
 >>> import tosaic.devices
 >>> [device.name for device in tosaic.devices.devices()][:3]

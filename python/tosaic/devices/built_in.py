@@ -50,7 +50,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "neutron": {"recipes": (_NEUTRON,)},
     "grid-sampler": {"is_kernels": True},
 }
-"""By family: what the tables of the core do not say."""
+"""By family: the fields that the core's tables do not have."""
 
 
 @cache

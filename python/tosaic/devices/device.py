@@ -1,7 +1,7 @@
-"""`Device`: a family of devices as data. Users write one for a device of their own.
+"""`Device`: a family of devices as data. Users can write a `Device` for their own hardware.
 
-A device says which operators it takes, in which arithmetic, and what becomes of a group that it takes. The
-compiler reads the record and knows no device by its name.
+A device states which operators it supports, in which arithmetic, and how a group for it is compiled and run.
+The compiler reads the record, and has no code for a device by name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tosaic.devices.tool_cost import CostSummary, ToolCost
 
 Sizes: TypeAlias = Sequence[int | None]
-"""The bytes of each tensor; None where a payload does not say them."""
+"""The bytes of each tensor; None if a payload does not record them."""
 
 
 def _require_texts(where: str, **fields: Any) -> None:
-    """Refuses a single text, or anything else, in place of a sequence of texts."""
+    """Refuses a single string, or anything else, instead of a sequence of strings."""
     for option, value in fields.items():
         is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
         if not is_sequence or not all(isinstance(each, str) for each in value):
@@ -32,9 +32,9 @@ def _require_texts(where: str, **fields: Any) -> None:
 
 @dataclass(frozen=True)
 class Operators:
-    """Operators that a device has, with the dtypes that they take.
+    """Operators that a device supports, with their dtypes.
 
-    Several entries of one operator are alternatives. An operator without an entry is not taken.
+    Several entries of one operator are alternatives. An operator without an entry is not supported.
 
     Attributes
     ----------
@@ -57,21 +57,21 @@ class Operators:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of operators: a number of a node that has to be in a range.
+    """A limit of operators: the range of a quantity of nodes.
 
     Attributes
     ----------
     names : sequence of str
         As in `Operators`.
     quantity : str
-        The number, such as ``"stride"`` or ``"kernel-height"``: the name of the rule in a `Reason`. Yes is 1,
-        and no is 0.
+        The quantity, such as ``"stride"`` or ``"kernel-height"``, which is also the name of the rule in a
+        `Reason`. For a yes-or-no quantity, yes is 1 and no is 0.
     least, most : int
         The range. Without `most`, there is no upper bound.
     when : str
-        The nodes for which it is a limit: ``"always"``, ``"padded"``, ``"transposed"`` ...
+        The nodes to which the limit applies: ``"always"``, ``"padded"``, ``"transposed"`` ...
     unit : int
-        For ``"kernel-volume"``, to a multiple of which input channels are rounded up.
+        For ``"kernel-volume"``: input channels are rounded up to a multiple of this number.
     """
 
     names: Sequence[str]
@@ -87,14 +87,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Payload:
-    """What a runtime of the device reads: a file that a tool makes of the ``.tosa`` file of a group.
+    """The input of the device's runtime: a file that a tool makes from the ``.tosa`` file of a group.
 
     Attributes
     ----------
     name : str
-        In compile specs, and the suffix of files: ``vgf``.
+        The name in compile specs, and the suffix of files: ``vgf``.
     compile : callable
-        Returns the payload of the bytes of a ``.tosa`` file and of flags. It raises `UnsupportedOp` for a
+        Takes the bytes of a ``.tosa`` file, and flags; returns the payload. It raises `UnsupportedOp` for a
         file that the tool refuses.
     runtime : str
         The id of ExecuTorch's runtime that reads it.
@@ -105,29 +105,29 @@ class Payload:
     require_tool : callable, optional
         Raises ImportError if the tool is not installed.
     flags : callable, optional
-        Returns the flags of the tool for a member of the device and the flags of the user. It raises
-        `InvalidGraph` for flags that the tool does not take. None: the flags of the user, as they are.
+        Takes a member of the device, and the user's flags; returns the flags of the tool. It raises
+        `InvalidGraph` for flags that the tool does not accept. None: the user's flags are unchanged.
     takes_flags : bool
         Whether the tool has flags.
     magic : bytes
-        The bytes at place `magic_at` by which a payload is known.
+        The bytes at offset `magic_at` by which a payload is recognized.
     sizes : callable, optional
         Checks a payload and returns the bytes of each of its inputs, and of its outputs; None if the payload
-        does not say how many there are. It raises `InvalidGraph` for a damaged one.
+        does not record their number. It raises `InvalidGraph` for a damaged payload.
     engine : Engine, optional
-        What runs a payload on this machine.
+        The engine that runs a payload on this machine.
     contents : str
-        For messages: what the payload is, and who runs it.
+        For messages: a description of the payload and its runtime.
     whose : str
         For messages: the names of claimants with this payload.
     names_member : bool
         Whether compile specs name the member of the device, as ``target``.
     compile_with_summary : callable, optional
-        As `compile`, but returns a pair: the payload, and what the same run of the tool estimated, a
-        `CostSummary`, or None if it did not.
+        As `compile`, but returns a pair: the payload, and the `CostSummary` that the tool estimated in the
+        same run, or None if it estimated nothing.
     cost : callable, optional
-        Estimates the cost of the bytes of a ``.tosa`` file on a member of the device, with options
-        (``memory_mode`` and ``system_config``, as far as they are not the usual ones) and flags of the tool.
+        Estimates the cost of a ``.tosa`` file's bytes on a member of the device, with options
+        (``memory_mode`` and ``system_config``, if they differ from the defaults) and flags of the tool.
         Returns a `ToolCost`. It raises `UnsupportedOp` for a file that the tool refuses.
     """
 
@@ -164,7 +164,7 @@ class DeviceRecipe:
     name : str
     summary : str
     claimants : sequence of str
-        Who takes nodes, in this order.
+        The takers of nodes, in order of priority.
     config : str
         The name of a function of `tosaic.QConfig`: ``"int8"`` or ``"int16x8"``.
     every_operator : bool
@@ -172,13 +172,13 @@ class DeviceRecipe:
     rules : sequence of str or rule
         Rules of `tosaic.recipes` by name, or rules of `tosaic.quantize`.
     stages : sequence of str, pair of str, or Stage
-        Stages: ``"kernels"``, which lists the kernels for the operators of the host; the name of a stage and
-        the library of kernels for which it makes a program; or stages.
+        ``"kernels"``, the stage that lists the kernels for the host's operators; a pair of the name of a
+        stage and the library of kernels for which it makes a program; or stages.
     options : mapping of str to mapping
         Options of `Claimant.named`, by name of a claimant.
     rgba : bool
     partners : sequence of str
-        Recipes with which it is combined, each to a further recipe ``name+partner``.
+        Recipes with which it is combined: each combination is a further recipe ``name+partner``.
     """
 
     name: str
@@ -198,7 +198,7 @@ class Device:
     """A family of devices, as data.
 
     The first group of attributes is the C++ record (``tosaic/claimant/device.h``), the second one
-    says what becomes of a group.
+    describes how a group is compiled and run.
 
     Attributes
     ----------
@@ -207,20 +207,20 @@ class Device:
     members : sequence of str
         The devices: names of claimants. `name` alone by default.
     target : str
-        The TOSA target for which groups are lowered. Empty: the device does not read TOSA, and operators are
-        tosaic's.
+        The TOSA target for which groups are lowered. Empty: the device does not read TOSA, and `operators`
+        are tosaic's.
     arithmetic : str
-        Without a target: the TOSA target in which the arithmetic is written. Empty: groups are not lowered.
+        Without a target: the TOSA target in which the arithmetic is expressed. Empty: groups are not lowered.
     operators : sequence of Operators
-        What the device takes. It takes nothing else.
+        The operators that the device supports; all others are refused.
     limits : sequence of Limit
     semantics : {"tosa", "cmsis-nn"}
         The integer forms of operators.
     orders : {"any", "tosa", "preserving"}
-        The dim orders in which the device wants operands: any, as operators of TOSA read them, or these with
-        the axis of a composite innermost.
+        The dim orders in which the device reads operands: any order; the orders of TOSA's operators; or
+        these, but with the axis of a composite innermost.
     preserves_composites : bool
-        Whether the composites among `operators` reach the device whole.
+        Whether composites among `operators` reach the device without being decomposed.
     connected : bool
         Whether a group has to be connected.
     least_size : int
@@ -228,7 +228,7 @@ class Device:
     kernels : mapping of str to str
         By member, the form of CMSIS-NN's kernels that compute nodes: ``"plain"``, ``"dsp"`` or ``"mve"``.
     payload : Payload, optional
-        What the runtime reads. None: groups have none.
+        The payload of groups. None: groups have none.
     recipes : sequence of DeviceRecipe
     kernel_library : str
         The library of ExecuTorch whose kernels compute nodes: ``cortex_m``.

@@ -1,7 +1,7 @@
 """Compiles ``.tosa`` files for devices with the tools of their makers: Vela and the VGF model converter.
 
-Each tool is a Python package that is installed separately. It runs in a process of its own, because both
-print and keep settings of the whole process.
+Each tool is a Python package that is installed separately. It runs in a separate process, because both tools
+print, and change settings of the whole process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VELA_ARRAYS = (
     ),
 )
 _LARGEST_FOR_VELA = 1 << 31
-_SHOWN = 1_000  # characters of what a tool printed
+_SHOWN = 1_000  # characters of a tool's output in messages
 
 VELA_CONFIGURATIONS = {
     "ethos-u55": ("Ethos_U55_High_End_Embedded", "Shared_Sram"),
@@ -71,16 +71,16 @@ def vela_flags(accelerator: str, flags: Sequence[str] = ()) -> list[str]:
 
 @dataclass(frozen=True)
 class VelaRun:
-    """What Vela wrote.
+    """The output of a run of Vela.
 
     Attributes
     ----------
     arrays : mapping of str to numpy.ndarray
         See `compile_with_vela`.
     summary : mapping of str to str
-        The totals, by name of the column of its table.
+        The totals, by column name of Vela's summary table.
     database : bytes
-        Its debug database, as XML; empty unless it was asked for.
+        Vela's debug database, as XML; empty unless it was requested.
     """
 
     arrays: Mapping[str, np.ndarray[Any, Any]]
@@ -89,9 +89,9 @@ class VelaRun:
 
 
 def run_vela(tosa: bytes, flags: Sequence[str], *, database: bool = False) -> VelaRun:
-    """Compiles a ``.tosa`` file for Ethos-U, and returns all that Vela says about it.
+    """Compiles a ``.tosa`` file for Ethos-U, and returns all output of Vela.
 
-    `database` asks for the debug database. The other parameters and the errors are those of
+    `database` requests the debug database. The other parameters and the errors are those of
     `compile_with_vela`.
     """
     if len(tosa) >= _LARGEST_FOR_VELA:
@@ -133,7 +133,7 @@ def compile_with_vela(tosa: bytes, flags: Sequence[str]) -> Mapping[str, np.ndar
     Raises
     ------
     UnsupportedOp
-        Vela refuses the file. The message has what it printed.
+        Vela refuses the file. The message has Vela's output.
     ImportError
         Vela is not installed.
     """
@@ -146,7 +146,7 @@ def compile_vgf(tosa: bytes, flags: Sequence[str] = ()) -> bytes:
     Raises
     ------
     UnsupportedOp
-        The converter refuses the file. The message has what it printed.
+        The converter refuses the file. The message has its output.
     ImportError
         The converter is not installed.
     """
@@ -163,7 +163,7 @@ def require_tool(tool: str) -> str:
     Raises
     ------
     ImportError
-        It is not installed.
+        The tool is not installed.
     """
     module = _MODULES[tool]
     if find_spec(module.partition(".")[0]) is None:

@@ -1,4 +1,4 @@
-"""What runs payloads of devices on this machine, in addition to tosaic and the TOSA reference model.
+"""The engines that run payloads of devices on this machine, besides tosaic and the TOSA reference model.
 
 This module does not load the core: the command line lists the names.
 """
@@ -17,21 +17,21 @@ _OWN = ("tosaic", "reference")
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs payloads.
+    """An engine that runs payloads.
 
     Attributes
     ----------
     name : str
         As ``prepare(on=...)`` takes it.
     machine : str
-        For messages: what runs them.
+        For messages: the software that runs them.
     require : callable
-        Raises ImportError if it is not installed.
+        Raises ImportError if the engine is not installed.
     model_of_graph : callable
-        Returns the model of a whole graph at stage ``tosa``, as `Models` takes it; its second argument has
-        the models of the user, which it refuses.
+        Returns the model of a whole graph at stage ``tosa``, as `Models` takes it; its second argument is the
+        user's models, which it refuses.
     program : callable
-        Returns a payload as something that runs: ``sides`` has its inputs and outputs, ``run(arrays)``
+        Returns a payload as a runnable object: ``sides`` has its inputs and outputs, and ``run(arrays)``
         computes its outputs.
     """
 
@@ -70,7 +70,7 @@ EXAMPLES = ("ethos-u55-128", "cortex-m55")
 
 
 def engine_names(*, own: bool = False) -> tuple[str, ...]:
-    """Returns what programs run on, for comparisons with tosaic; with `own`, tosaic, too."""
+    """Returns the names of engines, for comparisons with tosaic; with `own`, also ``tosaic``."""
     return (*(_OWN if own else _OWN[1:]), *(each.name for each in ENGINES))
 
 

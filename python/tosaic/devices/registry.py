@@ -1,4 +1,4 @@
-"""Which devices there are: tosaic's, devices that a program registered, and devices of installed packages.
+"""The list of all devices: tosaic's, devices that a program registered, and devices of installed packages.
 
 A package names its devices as entry points of the group ``tosaic.devices``: each is a `Device`, or a sequence
 of them.
@@ -29,7 +29,7 @@ def devices() -> tuple[Device, ...]:
 def register(device: Device) -> Device:
     """Adds a device to this process, and returns it.
 
-    Its members are claimants from then on, its recipes are known by name, and its payloads are read. The
+    Afterwards, its members are claimants, its recipes can be named, and its payloads can be read. The
     command line knows devices of installed packages only (entry points of the group ``tosaic.devices``).
 
     Parameters
@@ -59,7 +59,7 @@ def register(device: Device) -> Device:
 
 
 def _require_new(where: str, device: Any, known: tuple[Device, ...]) -> None:
-    """Refuses what is not a device, and a device with a name that another one has."""
+    """Refuses objects that are no device, and a device with a name that is already in use."""
     if not isinstance(device, Device):
         raise refusal(where, "device", "a tosaic.devices.Device", shown(device))
     _ = device.core
@@ -115,19 +115,19 @@ def device_of(kind: str) -> Device | None:
 
 
 def _in_order() -> Iterator[Device]:
-    """Yields the devices; packages are asked after tosaic."""
+    """Yields the devices; tosaic's own come before those of packages."""
     yield from built_in_devices()
     yield from _registered
     yield from _installed()
 
 
 def core_claimant(kind: str) -> _core.Claimant:
-    """Returns the core's claimant of a name: of a member of a device, or of a TOSA target.
+    """Returns the core's claimant for the name of a device's member, or for a TOSA target.
 
     Raises
     ------
     InvalidGraph
-        There is none. The message lists the names.
+        There is no such name. The message lists the names.
     """
     found = device_of(kind.lower())
     if found is not None:

@@ -1,7 +1,7 @@
-"""What the tool of a device says about the cost of a ``.tosa`` file: `CostSummary`, `ToolRow` and `ToolCost`.
+"""The cost of a ``.tosa`` file by a device's tool: `CostSummary`, `ToolRow` and `ToolCost`.
 
-Rows name operators by their index in the file. `tosaic.device_cost` ties them to nodes, modules and source
-lines.
+Rows name operators by their index in the file. `tosaic.device_cost` attributes them to nodes, modules and
+source lines.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["CostSource", "CostSummary", "ToolCost", "ToolRow"]
 
 CostSource: TypeAlias = Literal["vela", "analytic"]
-"""Who estimates: Vela, or a model of tosaic's own."""
+"""The source of an estimate: Vela, or tosaic's own model."""
 
 
 @dataclass(frozen=True)
 class CostSummary:
-    """What one run of a program costs on a device, as an estimate.
+    """The estimated cost of one run of a program on a device.
 
     Attributes
     ----------
     device : str
         Such as ``ethos-u85-256``.
     source : {"vela", "analytic"}
-        Who estimates.
+        The tool that made the estimate.
     memory_mode, system_config : str
         As the tool names them; empty if it has none.
     clock_hz : float
@@ -34,11 +34,11 @@ class CostSummary:
     npu_cycles : int
         Cycles in which the device computes; others wait for memory.
     sram_bytes, dram_bytes, on_chip_flash_bytes, off_chip_flash_bytes : int
-        Memory that is used at most. Constants lie in flash, or in DRAM.
+        The most memory in use. Constants are in flash, or in DRAM.
     macs : int
         Multiply-accumulates of a run, as the tool counts them.
     macs_per_cycle : int
-        The most that the device computes in a cycle.
+        The most multiply-accumulates that the device computes in a cycle.
     """
 
     device: str
@@ -67,7 +67,7 @@ class CostSummary:
 
     @property
     def mac_use(self) -> float:
-        """The part of the multiply-accumulates of all cycles that is used, from 0 to 1."""
+        """The share of the multiply-accumulates of all cycles that is used, from 0 to 1."""
         most = self.cycles * self.macs_per_cycle
         return self.macs / most if most else 0.0
 
@@ -79,20 +79,20 @@ class ToolRow:
     Attributes
     ----------
     operator : int or None
-        The index in the file of the operator that it comes from. None: the tool does not say it.
+        The index in the file of the operator that it comes from. None: the tool does not report it.
     device_op : str
-        What the device does, as the tool names it: ``Conv2D``, ``MemoryCopy``.
+        The operation by the tool's name: ``Conv2D``, ``MemoryCopy``.
     result : str
-        The tensor that it writes: one of the file, or one of the tool's own.
+        The tensor that the operation writes: a tensor of the file, or one that the tool added.
     cycles, npu_cycles : int
         As in `CostSummary`.
     sram_cycles, dram_cycles, on_chip_flash_cycles, off_chip_flash_cycles : int
         Cycles of access to each memory. They overlap with each other, and with computing.
     sram_bytes : int
-        Memory that is in use while it runs.
+        Bytes of SRAM in use while the operation runs.
     macs : int
     leader : int or None
-        The row that pays for it, if the two are one command.
+        The row that includes its cycles, if both rows are one command.
     """
 
     operator: int | None
@@ -117,7 +117,7 @@ class ToolCost:
     ----------
     summary : CostSummary
     rows : tuple of ToolRow
-        Their cycles add up to those of the summary, as far as the tool says where cycles go.
+        Their cycles add up to those of the summary, as far as the tool reports them by row.
     """
 
     summary: CostSummary

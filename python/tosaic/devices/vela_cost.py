@@ -1,12 +1,12 @@
-"""What Vela estimates for a ``.tosa`` file: totals, and a row for each operation of the device.
+"""Vela's estimates for a ``.tosa`` file: totals, and a row for each operation of the device.
 
 Vela's debug database has tables of texts. Three of them matter here::
 
     source    id  operator  ext_key ...                 ext_key: the index of the operator in the file
     perf      id  source_id  operator  name  op_cycles  npu_cycles  Sram_ac ...
-    group     id  group_id                              a row that is part of the command of another one
+    group     id  group_id                              a row that is part of another row's command
 
-The rows of ``perf`` are those that ``--verbose-performance`` prints.
+The rows of ``perf`` are those of Vela's option ``--verbose-performance``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Tables = Mapping[str, Sequence[Mapping[str, str]]]
 
 
 def vela_cost(tosa: bytes, member: str, options: Mapping[str, str], flags: Sequence[str] = ()) -> ToolCost:
-    """Returns what a ``.tosa`` file costs on a member of Ethos-U.
+    """Returns the estimated cost of a ``.tosa`` file on a member of Ethos-U.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ def vela_cost(tosa: bytes, member: str, options: Mapping[str, str], flags: Seque
     member : str
         Such as ``ethos-u85-256``.
     options : mapping of str to str
-        ``memory_mode`` and ``system_config``, if they are not those for which payloads are compiled.
+        ``memory_mode`` and ``system_config``, if they differ from those for which payloads are compiled.
     flags : sequence of str
         Further flags, as `vela_flags` takes them.
 
     Raises
     ------
     UnsupportedOp
-        Vela refuses the file, or the memory mode for the system configuration.
+        Vela refuses the file, or the combination of memory mode and system configuration.
     InvalidGraph
         Vela has no such memory mode or system configuration.
     ImportError
@@ -83,14 +83,14 @@ def compile_with_summary(tosa: bytes, flags: Sequence[str]) -> tuple[bytes, Cost
     named = (flag.partition("=")[2] for flag in flags if flag.startswith("--accelerator-config="))
     try:
         summary = _summary(run, next(named, ""))
-    except _core.UnsupportedOp:  # of another version of Vela, whose stream is right nevertheless
+    except _core.UnsupportedOp:  # totals of another version of Vela; the stream is still valid
         summary = None
     return pack_vela(run.arrays), summary
 
 
 @cache
 def _configured(section: str) -> tuple[str, ...]:
-    """Returns the memory modes or system configurations of the file that Vela has of Arm."""
+    """Returns the memory modes or system configurations in Arm's configuration file in Vela."""
     spec = find_spec("ethosu.vela")
     assert spec is not None
     assert spec.origin is not None

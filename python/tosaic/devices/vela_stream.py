@@ -1,4 +1,4 @@
-"""The form in which ExecuTorch's Ethos-U backend reads what Vela compiled: a stream of named blocks.
+"""The stream of named blocks in which ExecuTorch's Ethos-U backend reads Vela's results.
 
 ::
 
@@ -51,7 +51,7 @@ class VelaTensor:
 
 @dataclass(frozen=True)
 class VelaProgram:
-    """A compiled program: commands, weights, and where inputs and outputs lie.
+    """A compiled program: commands, weights, and the places of inputs and outputs.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ def _tensors(arrays: Mapping[str, np.ndarray[Any, Any]], side: str) -> bytes:
 
 
 def _signed(number: Any) -> int:
-    """Returns an integer; the largest unsigned numbers are negative ones in Vela's output."""
+    """Returns a signed integer; Vela's output has negative numbers as large unsigned ones."""
     return int(np.asarray(number).astype(np.int64))
 
 

@@ -14,7 +14,7 @@ _HEADER = struct.Struct("<4s4xBBBx4x8Q")
 
 
 def _sizes(payload: bytes) -> tuple[Sizes, Sizes] | None:
-    """Refuses a file of another version, or one that is cut off; the file does not say its inputs."""
+    """Checks version and size of a file; returns None, because the file does not record its inputs."""
     least = _HEADER.size
     if len(payload) < least:
         raise _fault("the VGF payload is truncated", f"a header of {least} bytes", str(len(payload)))

@@ -1,7 +1,7 @@
 """A VGF file on Vulkan as a model of a whole graph.
 
-The VGF converter makes the file, and Arm's emulation layers run it over a Vulkan driver. Mesa's software
-driver is enough, so no GPU is needed. This implementation of TOSA shares no code with the reference model.
+The VGF converter makes the file, and Arm's emulation layers run it on a Vulkan driver. Mesa's software driver
+is enough, so no GPU is needed. This implementation of TOSA shares no code with the reference model.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class VgfProgram:
     Parameters
     ----------
     data : bytes
-        The VGF file, or the ``.tosa`` file of which the converter makes it at the first run.
+        The VGF file, or the ``.tosa`` file from which the converter makes it at the first run.
     is_tosa : bool
     """
 
@@ -235,7 +235,7 @@ def _layers() -> Path:
 def _environment(folder: Path) -> dict[str, str]:
     """Returns the environment variables with which Vulkan finds the emulation layers.
 
-    The Graph layer must be found before the Tensor layer. So each manifest is in a folder of its own, and the
+    The Graph layer must be found before the Tensor layer. So each manifest is in its own folder, and the
     folders are listed in that order.
     """
     deploy = _layers()

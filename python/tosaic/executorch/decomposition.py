@@ -1,8 +1,8 @@
-"""Arm's decompositions of a graph before it is annotated: softmax, norms and gelu become calls of their own.
+"""Arm's decompositions of a graph before annotation: softmax, norms and gelu become several calls each.
 
-Arm's lowering takes quantized calls one by one, so its quantizers decompose such calls first. Their public
-``transform_for_annotation`` does that, for the calls that one of their quantizers marks. `decompose_for_arm`
-adds such a quantizer, which marks calls and annotates nothing.
+Arm's lowering processes quantized calls one by one, so its quantizers first decompose composite calls. The
+public ``transform_for_annotation`` decomposes the calls that a quantizer marks. `decompose_for_arm` adds a
+quantizer that marks the given calls and annotates nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ExecuTorch's edge dialect, for programs of it that `tosaic.fx` changes."""
+"""ExecuTorch's edge dialect, for programs in it that `tosaic.fx` changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tosaic.fx.dialects import Call, Dialect
 
 
 class EdgeDialect(Dialect):
-    """What ``to_edge`` makes."""
+    """The dialect of programs that ``to_edge`` makes."""
 
     def quantized(self, name: str) -> Any:
         """See `Dialect`."""

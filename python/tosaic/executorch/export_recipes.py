@@ -1,4 +1,4 @@
-"""A recipe of tosaic as an `ExportRecipe` of ExecuTorch: `export_recipe`.
+"""`export_recipe`: converts a recipe of tosaic to an `ExportRecipe` of ExecuTorch.
 
 ::
 
@@ -39,19 +39,19 @@ def export_recipe(recipe: Recipe) -> Any:
     Raises
     ------
     UnsupportedOp
-        The recipe says something that ExecuTorch's recipes have no place for. The message lists all of it:
-        accuracy tools, four channels, the order ``nhwc``, changes of passes, stages at other places than
-        ``exported``, and claimants that do not read TOSA. The claimant ``grid-sampler`` has a place: samplers
-        stay on the host.
+        The recipe has entries that ExecuTorch's recipes cannot express. The message lists all of them:
+        accuracy tools, four channels, the order ``nhwc``, changes of passes, stages at other points than
+        ``exported``, and claimants that do not read TOSA. The claimant ``grid-sampler`` is allowed: its
+        samplers stay on the host.
     InvalidGraph
         `recipe` is not a recipe.
 
     Notes
     -----
-    ExecuTorch quantizes with torchao, on the example inputs that the session gets. Of `io`, it is kept which
-    quantize and dequantize nodes stay outside of delegates; `tosaic.extract_io_quant` of the lowered program
-    removes them. The stage ``kernels`` is left out: `tosaic.registration.kernel_list` of the file makes its
-    list.
+    ExecuTorch quantizes with torchao, on the session's example inputs. `io` only decides which quantize and
+    dequantize nodes stay outside of delegates; `tosaic.extract_io_quant` of the lowered program removes them.
+    The stage ``kernels`` is left out: `tosaic.registration.kernel_list` makes the list from the
+    file.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def _require_places(recipe: Recipe) -> None:
 
 
 def _integers(entries: Any) -> Sequence[str | int] | str | None:
-    """Returns the ports whose quantize nodes stay outside: those that become integers."""
+    """Returns the ports that become integers, whose quantize nodes stay outside."""
     if entries is None or entries == "float32":
         return None
     if isinstance(entries, Mapping):

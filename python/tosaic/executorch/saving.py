@@ -1,4 +1,4 @@
-"""`save_pte`: a lowered program as a ``.pte`` file with its sidecar."""
+"""`save_pte`: writes a lowered program as a ``.pte`` file with its sidecar."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The export flow: from a model to files for its targets, with a check of each step.
 
-`tosaic.export_model` is the way in. `flow` has the steps, `checks` the comparisons, `artifacts` the folder,
-and `scenario` what a run elsewhere needs.
+`tosaic.export_model` is the entry point. `flow` has the steps, `checks` the comparisons, `artifacts` the
+folder, and `scenario` the files for a run elsewhere.
 """
 
 from __future__ import annotations

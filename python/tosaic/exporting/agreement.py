@@ -1,19 +1,19 @@
-"""Whether a lowered program rounds as its quantized program does: a judgement of all elements at once.
+"""Decides whether a lowered program differs from its quantized program by rounding only.
 
-Integer arithmetic rounds elsewhere than the quantized program, so that elements differ by a unit or two. The
-ratio of two outputs says little about few elements: with eight elements, the quantized program may be right
-by chance, and the lowered one a unit off. The errors of many elements are a distribution. For each output, in
-units of its scale:
+Integer arithmetic rounds at other places than the quantized program, so elements differ by a unit or two.
+With few elements, a ratio of errors says little: of eight elements, the quantized program may have all right
+by chance, and the lowered program be off by a unit. So the errors of many elements are judged by their
+distribution. For each output, in units of its scale:
 
     d = found - expected                            n elements of all samples
-    e = expected - floats                           what the quantized program rounds itself
+    e = expected - floats                           the rounding errors of the quantized program
     noise = max(mean(e²), 1)                        an error of one unit is rounding
-    mean(d²) <= noise * (1 + 4 * sqrt(2 / n))       beyond it, a kernel is wrong or elements are permuted
-    |mean(d)| <= max(1/2, sqrt(mean(e²)) / 2)       beyond it, a zero point is shifted
+    mean(d²) <= noise * (1 + 4 * sqrt(2 / n))       otherwise a kernel is wrong or elements are permuted
+    |mean(d)| <= max(1/2, sqrt(mean(e²)) / 2)       otherwise a zero point is shifted
 
-The factor of the noise has the spread of a mean of n squares. The mean counts only if it is more than five of
-its standard deviations, which follow from the means of the samples: elements of one sample depend on each
-other.
+The tolerance of the noise follows from the spread of a mean of n squares. The second condition applies only
+if the mean exceeds five of its standard deviations. These follow from the means of the samples, since
+elements of one sample are not independent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tosaic.program.program import Program
 
 ENOUGH_ELEMENTS = 64
-"""The least number of elements of an output whose distribution is judged, if there are enough samples."""
+"""The number of elements from which on the distribution of an output is judged, if samples suffice."""
 
 MOST_SAMPLES = 32
 
@@ -42,13 +42,13 @@ _Array = np.ndarray[Any, Any]
 
 
 def agrees(floats: Runs, expected: Runs, found: Runs, units: Sequence[float | None]) -> bool:
-    """Returns whether found outputs differ from expected ones by rounding.
+    """Returns whether found outputs differ from expected ones only by rounding.
 
     Parameters
     ----------
     floats, expected, found : sequence of sequence of array
-        By sample and output, in the same form: of the program of floats, of the quantized program, and of the
-        lowered program.
+        By sample and output, in the same form: outputs of the float program, of the quantized program, and of
+        the lowered program.
     units : sequence of float or None
         By output: its scale; None for an output that is not rounded.
     """
@@ -96,7 +96,7 @@ def _in_units(found: _Array, expected: _Array, unit: float) -> _Array | None:
 
 
 def units_of_outputs(quantized: Program) -> list[float | None]:
-    """Returns the scale of each output of the caller's that a program rounds; None for others."""
+    """Returns the scale of each of the caller's outputs that a program rounds; None for other outputs."""
     return [_unit(output.value) for output in quantized.graph.outputs if output.kind == "user"]
 
 

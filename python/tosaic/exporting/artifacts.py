@@ -1,14 +1,14 @@
-"""The folder of an export: which files it has, and how they are made.
+"""Writes the folder of an export.
 
 ::
 
     model.pte, model.pte.json       groups as delegates, if their claimants have runtimes; its sidecar
     groups/                         what `SplitLowered.save` writes
     groups/group0.vgf, group0.vela  the payloads that tools of devices made
-    groups/group0.inputs.npz        arrays that enter a group, for claimants without a public tool
+    groups/group0.inputs.npz        inputs of a group, for claimants without a public tool
     io.json                         the integers at inputs and outputs
     scenario/                       inputs and expected outputs for a run elsewhere
-    programs/                       the program of floats, and the quantized one
+    programs/                       the float program, and the quantized one
     recipe.json, report.html, report.json, report.txt
 """
 
@@ -89,7 +89,7 @@ def _write(result: ExportResult, folder: Path) -> None:
 
 
 def _has_pte(result: ExportResult) -> bool:
-    """True if each claimant with groups has a runtime that reads their payload, or kernels."""
+    """True if each claimant with groups has a runtime for their payload, or kernels that compute them."""
     lowered = result.lowered
     takers = {lowered.claimants[group.claimant] for group in lowered.partitions.groups}
     return all(taker.target or is_kernels(taker) for taker in takers)
@@ -98,14 +98,14 @@ def _has_pte(result: ExportResult) -> bool:
 def _write_recipe(result: ExportResult, folder: Path) -> None:
     try:
         text = result.recipe.to_json()
-    except _core.InvalidGraph:  # a function of the recipe has no name in a module
+    except _core.InvalidGraph:  # a function of the recipe is not importable by name
         write_text(folder / "recipe.txt", f"{result.recipe!r}\n")
     else:
         write_text(folder / "recipe.json", text)
 
 
 def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[Path]) -> None:
-    """Writes the reports, which list the files by their places in the final folder."""
+    """Writes the reports, which list the files with their paths in the final folder."""
     shown = replace(result, folder=final, files=tuple(final / name for name in names))
     report = shown.report()
     for name in _REPORTS:
@@ -113,7 +113,7 @@ def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[
 
 
 def _payloads(result: ExportResult) -> dict[str, PtePayload]:
-    """Compiles the payload of each group whose claimant reads TOSA, once for all files."""
+    """Compiles the payload of each group whose claimant reads TOSA; all files share the result."""
     lowered = result.lowered
     compiler = MethodPayloads(lowered.claimants, {}, result.recipe.flags)
     found: dict[str, PtePayload] = {}
@@ -126,7 +126,7 @@ def _payloads(result: ExportResult) -> dict[str, PtePayload]:
 
 
 def _entering(result: ExportResult) -> dict[str, Mapping[str, Any]]:
-    """Returns, for each group whose claimant does not read TOSA, what enters it on the first sample."""
+    """Returns the inputs of each group whose claimant does not read TOSA, on the first sample."""
     lowered = result.lowered
     wanted = [
         group.name for group in lowered.partitions.groups if not lowered.claimants[group.claimant].target

@@ -1,4 +1,4 @@
-"""Inputs and outputs of an export: specs by position, names that exist, samples with four channels."""
+"""Inputs and outputs of an export: specs by position, checks of names, samples with four channels."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def require_ports(recipe: Recipe, program: Program) -> None:
             if isinstance(entries, str) or not isinstance(entries, Mapping | list | tuple):
                 continue
             if option == "orders" and not is_mapping(entries):
-                continue  # a dim order for all
+                continue  # one dim order for all ports
             ports: Sequence[Port] = [p for p in getattr(program, side) if p.kind == "user"]
             named = [(port.path, port.name) for port in ports]
             for key in entries:
@@ -117,7 +117,7 @@ def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
             if qparams.axis is not None:
                 continue
             arrays = [each[port.path or port.name] for each in samples]
-            if port.name in masks:  # what hides a score saturates, and hides it
+            if port.name in masks:  # hiding elements of a mask saturate, and still hide
                 arrays = [np.where(each <= _core.MASK_HIDES, 0, each) for each in arrays]
             beyond = [_share_beyond(each, qparams) for each in arrays]
             if beyond and max(beyond) > _NOTED_SHARE:
@@ -140,7 +140,7 @@ def _masks_of(quantized: Program) -> set[str]:
         for slot, spec in specs
         if isinstance(slot, Edge) and isinstance(spec, Observed) and isinstance(spec.observer, MaskRange)
     }
-    pending = list(found)  # a view between an input and the sum may be where the mask is rounded
+    pending = list(found)  # the mask may be rounded at a view between the input and the sum
     while pending:
         for operand in plan.graph[pending.pop()].operands:
             if operand.producer not in found:
@@ -150,7 +150,7 @@ def _masks_of(quantized: Program) -> set[str]:
 
 
 def _restored(quantized: Program, masks: set[str]) -> set[str]:
-    """Returns the masks that have minus infinity again after their dequantize nodes, if it alone hid."""
+    """Returns the masks that are dequantized to minus infinity: samples hide by minus infinity only."""
     plan: Any = getattr(quantized, "plan", None)
     found: dict[str, bool] = {}
     for slot in plan.slots() if masks else ():
@@ -162,7 +162,7 @@ def _restored(quantized: Program, masks: set[str]) -> set[str]:
 
 
 def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
-    """Returns a sentence for each mask of attention that hides with minus infinity and with numbers."""
+    """Returns a sentence for each attention mask that hides both with minus infinity and with numbers."""
     masks = _masks_of(quantized)
     restored = _restored(quantized, masks)
     found = []
@@ -180,7 +180,7 @@ def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
 def saturated_states(
     lowered: SplitLowered, program: Program, samples: Sequence[Sample]
 ) -> tuple[list[str], list[list[_Array]], list[list[_Array]]]:
-    """Runs the samples one after the other, and looks for states that leave their integers.
+    """Runs the samples as a stream, and finds states that exceed the range of their integers.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def saturated_states(
     list of list of array
         The states after each sample.
     list of list of array
-        The same, within the range of their integers.
+        The same states, clamped to the range of their integers.
     """
     worst: dict[str, tuple[float, int]] = {}
     after: list[list[_Array]] = []

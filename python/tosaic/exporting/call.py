@@ -70,23 +70,23 @@ def export_model(
         Example inputs of a module: positional arguments, or keyword arguments by name. A pair of a tuple and
         a dict has both. Tensors or numpy arrays.
     recipe : str, Recipe or sequence of these
-        What is done: the name of a recipe that comes with tosaic (`tosaic.recipes.names`), or one of yours.
-        Several recipes are combined.
+        The settings: the name of a built-in recipe (`tosaic.recipes.names`), or a `Recipe`. Several recipes
+        are combined.
     samples : optional
-        What the program is quantized on, as `tosaic.quantize` takes it. The checks use the first
-        ones. Without samples, the example inputs are the only one, and the result has a note.
+        The samples for quantization, as `tosaic.quantize` takes them. The checks use the first
+        ones. Without samples, the example inputs are the only sample, and the result has a note.
     folder : path, optional
-        Where the files are written, see `ExportResult.save`: a folder that does not exist or is empty.
+        The folder of the files, see `ExportResult.save`: a folder that does not exist or is empty.
         Without it, nothing is written.
     quantize : bool
-        False: the flow of floats. The claimants of the recipe have to take floats.
+        False: the program stays float. The claimants of the recipe have to support floats.
     io, orders, rgba : optional
-        As in `Recipe`, for this model. Entries of the recipe that they do not name stay.
+        As in `Recipe`, for this model. Other entries of the recipe stay.
     input_specs, output_specs : sequence or mapping of specs, optional
         Specs of `tosaic.annotation` for inputs (outputs): one for each, or a mapping by position, path or
         name. None for one of them leaves it float.
     claimants : sequence of str or Claimant, optional
-        In place of the recipe's claimants.
+        Replaces the recipe's claimants.
     strict : bool
         The option of ``torch.export.export``.
     bind : optional
@@ -96,8 +96,8 @@ def export_model(
     trust : bool
         Whether torch may run code that a ``.pt2`` file has, as in `tosaic.open_program`.
     check_on : sequence of {"reference", "vgf"}
-        Where the groups also run: the TOSA reference model, or Vulkan. Results have to be equal if no group
-        computes with floats, else within 30 dB.
+        Where the groups also run: on the TOSA reference model, or on Vulkan. Results have to be equal if no
+        group computes with floats, else within 30 dB.
     check_samples : int
         How many samples the checks use.
     check_nodes : bool
@@ -126,7 +126,7 @@ def export_model(
         The model, inputs, samples or an option are wrong, recipes contradict each other, a rule or name
         matches nothing, or a stage of the recipe raises an error.
     UnsupportedOp
-        torch does not export the model, or it has something that tosaic does not have.
+        torch cannot export the model, or the model has something that tosaic does not support.
     QuantMismatch
         `io` asks for integers of an input or output that is not quantized.
     LayoutMismatch
@@ -281,7 +281,7 @@ def _source(model: Any, inputs: Any, recipe: Recipe, trust: bool) -> tuple[Any, 
     Raises
     ------
     InvalidGraph
-        `model` is nothing that can be exported, a module is in training mode, or a module has no inputs.
+        `model` has an unsupported type, a module is in training mode, or a module has no inputs.
     """
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         model = load_exported(model, trust=trust)

@@ -1,6 +1,6 @@
 """The numerical checks of an export: the outputs of each step against the outputs of the step before it.
 
-Checks compare outputs, which takes as long as a run. `StageCheck.compare` looks into a step, node by node.
+Checks compare outputs, which takes as long as a run. `StageCheck.compare` compares the nodes inside a step.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class StageCheck:
         Raises
         ------
         InvalidGraph
-            The sides are one program on two machines, or a module before it was changed: they have no nodes
-            to compare.
+            The two sides are one program on two machines, or one is a module before a stage changed it: then
+            their nodes cannot be compared.
         """
         if self.by_node is None:
             raise invalid(
@@ -115,7 +115,7 @@ def program_runs(
 ) -> list[list[_Array]]:
     """Runs a program on samples; returns the user's outputs.
 
-    Each sample runs from the initial states, or, `in_a_row`, from those that the sample before it wrote.
+    Each sample runs from the initial states, or, with `in_a_row`, from those that the previous one wrote.
     """
     found: list[list[_Array]] = []
     program.reset_state()
@@ -131,16 +131,16 @@ def program_runs(
 def raw_runs(
     lowered: SplitLowered, samples: Sequence[Sample], *, on: Prepared | None = None, in_a_row: bool = False
 ) -> list[list[_Array]]:
-    """Runs a lowered program on samples of its source; returns its outputs as the caller gets them.
+    """Runs a lowered program on samples of its source; returns its outputs in the caller's form.
 
     Parameters
     ----------
     lowered : SplitLowered
     samples : sequence of Sample
     on : Prepared, optional
-        What `lowered.prepare` returned, to run there.
+        The result of `lowered.prepare`, to run there.
     in_a_row : bool
-        Each sample runs from the states that the sample before it wrote.
+        Each sample runs from the states that the previous sample wrote.
     """
     source = lowered.source
     session = lowered.session if on is None else on.session
@@ -157,7 +157,7 @@ def raw_runs(
 
 
 def lowered_runs(lowered: SplitLowered, runs: Runs, like: Runs) -> list[list[_Array]]:
-    """Returns what `raw_runs` returned in the form of other runs: floats, logical axes, as many channels."""
+    """Returns outputs of `raw_runs` in the form of the runs `like`: floats, logical axes, same channels."""
     paths = [leaf.path for leaf in lowered.signature.output_leaves if leaf.index is not None]
     ports = {port.path: port for port in lowered.outputs}
     return [

@@ -1,4 +1,4 @@
-"""What stages of an export see and may change: `ExportContext`."""
+"""`ExportContext`: the state that stages of an export can read and change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExportContext:
     name : str
         The stem of file names.
     model : torch.nn.Module, optional
-        After the stages at ``model``. None: what was exported is not a module.
+        The model after the stages at ``model``. None: the exported object was not a module.
     inputs : (tuple, dict), optional
         Example inputs: positional and keyword arguments.
     exported : torch.export.ExportedProgram, optional
@@ -76,14 +76,14 @@ class ExportContext:
         return arguments
 
     def quantized_for_torch(self) -> Any:
-        """Returns the quantized program for torch: an exported program, or its source, a `QuantizedProgram`.
+        """Returns the quantized program in a form for torch: an exported program, or a `QuantizedProgram`.
 
         None if no quantized program was set, or if a stage at ``quantized`` has changed it since.
         """
         return self._quantized_by if self.quantized is self._quantized_as else None
 
     def set_quantized(self, made: Any, program: Program) -> None:
-        """Notes the quantized program, and what made it: a `QuantizedProgram` or an exported program."""
+        """Records the quantized program, and the object that it was made from, for torch."""
         self.quantized = self._quantized_as = program
         self._quantized_by = made
 

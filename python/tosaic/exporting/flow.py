@@ -65,10 +65,10 @@ from tosaic.recipes.stage import Stage
 STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
 
-_LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
-_TRAINED_DB = 20.0  # of the conversion of a trained module, whose integers round some numbers the other way
-_LOSS_DB = 3.0  # that integer arithmetic may lose, which rounds elsewhere than the quantized program
-_STREAM_LOSS_DB = 10.0  # that samples in a row may lose beyond those from the initial states
+_LEAST_DB = 30.0  # for steps that keep the meaning: torch's order of sums differs, as do 16-bit floats
+_TRAINED_DB = 20.0  # for the conversion of a trained module, whose integers round some numbers differently
+_LOSS_DB = 3.0  # the most loss by integer arithmetic, which rounds at other places than the quantized program
+_STREAM_LOSS_DB = 10.0  # the most loss of a stream of samples, compared with samples from initial states
 _TRACING = threading.Lock()  # torch.export keeps its state in globals, and damages modules in two threads
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -123,14 +123,14 @@ class Flow:
         self._given = samples
         self._options = options
         self._held: list[Arrays] = []
-        self._more: list[Arrays] = []  # further samples, for outputs of few elements
+        self._more: list[Arrays] = []  # additional samples, for outputs of few elements
         self._narrow: set[tuple[str, str]] = set()
-        self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
+        self._wide: Program | None = None  # the program to lower, with the four channels of `rgba`
         self.seconds: dict[str, float] = {}
         self.checks: list[StageCheck] = []
 
     def steps(self) -> Iterator[str]:
-        """Does the steps one after the other; yields the name of each before it begins."""
+        """Runs the steps one after the other; yields the name of each before it begins."""
         for name in STEPS:
             yield name
             start = time.perf_counter()
@@ -139,7 +139,7 @@ class Flow:
             LOG.info("%s took %.2f s", name, self.seconds[name])
 
     def result(self) -> ExportResult:
-        """Returns what was made."""
+        """Returns the result of the steps."""
         context = self.context
         assert context.program is not None
         assert context.lowered is not None
@@ -229,7 +229,7 @@ class Flow:
             context.note(str(bias))
 
     def _narrow_operands(self, quantized: Program) -> tuple[NarrowOperand, ...]:
-        """Operands of joins with few integers: over all samples, or over the samples of the checks."""
+        """Returns operands of joins with few integers: over all samples, or over the checks' samples."""
         if isinstance(quantized, QuantizedProgram):
             return quantized.quantization.narrow
         samples = [sample for each in self._held for sample in read_samples(each, quantized)]
@@ -312,7 +312,7 @@ class Flow:
         self._explain(program, wide, padded)
 
     def _rounds_alike(self, floats: Runs, expected: Runs, found: Runs) -> bool:
-        """Judges the lowered program by more samples, so that small outputs have enough elements."""
+        """Judges the lowered program on additional samples, so that small outputs have enough elements."""
         program, quantized, lowered = self.context.program, self.context.quantized, self.context.lowered
         assert program is not None
         assert quantized is not None
@@ -330,7 +330,7 @@ class Flow:
         )
 
     def _check_states(self, lowered: SplitLowered, program: Program, samples: Sequence[Sample]) -> None:
-        """A state that leaves its integers fails: all calls that follow read the clipped numbers."""
+        """Fails if a state exceeds the range of its integers: all later calls would read clipped numbers."""
         texts, after, clipped = saturated_states(lowered, program, samples)
         for text in texts:
             self.context.note(text)
@@ -345,7 +345,7 @@ class Flow:
         samples: tuple[Sequence[Sample], Sequence[Sample]],
         accuracy_db: float,
     ) -> None:
-        """Samples in a row must not lose much more than samples from the initial states."""
+        """Fails if a stream of samples loses much more than samples from the initial states."""
         floats = program_runs(program, samples[0], in_a_row=True)
         found = lowered_runs(lowered, raw_runs(lowered, samples[1], in_a_row=True), floats)
         least = min(accuracy_db, _LEAST_DB) - _STREAM_LOSS_DB
@@ -360,7 +360,7 @@ class Flow:
             )
 
     def _explain(self, program: Program, wide: Program, padded: Sequence[Arrays]) -> None:
-        """Adds the comparisons node by node to the checks, which run when they are asked for."""
+        """Adds the node-by-node comparisons to the checks; they run only on request."""
         context, held = self.context, list(self._held)
         floats = self._with_rgba(program)
         sides: dict[str, tuple[Any, Any, Sequence[Arrays]]] = {
@@ -394,7 +394,7 @@ class Flow:
     # ---- parts of steps ----
 
     def _compared(self, model: Any) -> Any:
-        """Returns the module of floats for the checks: in evaluation mode, if a stage may train the model."""
+        """Returns the float module for the checks: in evaluation mode, if a stage may train the model."""
         from tosaic.fx.modules import evaluated
 
         return evaluated(model) if self.context.recipe.at("quantize") else model
@@ -404,7 +404,7 @@ class Flow:
             return from_exported(exported, bind=self._options.bind, operators=self._options.operators)
 
     def _quantizable(self) -> Any:
-        """Returns the exported program, if there is one: a quantized program can become one again."""
+        """Returns the exported program, or None; only with it, a quantized program can be exported again."""
         context = self.context
         return context.program if context.exported is None else context.exported
 
@@ -431,7 +431,7 @@ class Flow:
                     "there is no sample, and the program has no example inputs",
                     expected="samples=[...]",
                 )
-            yield Sample(*context.inputs)  # converted already
+            yield Sample(*context.inputs)  # the inputs are already converted
             return
         for sample in iterate_samples(self._given, program):
             yield Sample(*context.converted((sample.args, sample.kwargs)))
@@ -475,14 +475,14 @@ class Flow:
 
 
 def _samples_of_a_distribution(program: Program) -> int:
-    """Returns how many samples have enough elements of each output."""
+    """Returns the number of samples that have enough elements of each output for a distribution."""
     sizes = [math.prod(port.shape) for port in program.outputs]
     least = min((each for each in sizes if each), default=ENOUGH_ELEMENTS)
     return min(math.ceil(ENOUGH_ELEMENTS / least), MOST_SAMPLES)
 
 
 def _has_floats(lowered: SplitLowered) -> bool:
-    """True if a group computes with floats, which machines sum in other orders."""
+    """True if a group computes with floats, which other machines add in another order."""
     graphs = [part.graph for part in lowered.parts]
     return any(is_float(value.dtype) for graph in graphs for value in graph.values)
 

@@ -1,4 +1,4 @@
-"""What an export made: `ExportResult`."""
+"""`ExportResult`: the result of an export."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class CheckError(_core.Error, ValueError):
 
 @dataclass
 class ExportResult(Reportable):
-    """What `tosaic.export_model` made: the artifact of each stage, and the checks.
+    """The result of `tosaic.export_model`: the artifact of each stage, and the checks.
 
     Attributes
     ----------
     recipe : Recipe
-        What was done, options of the call included.
+        The recipe, including the options of the call.
     name : str
         The stem of file names.
     exported : torch.export.ExportedProgram, optional
-        What torch exported. None: a `Program` was passed.
+        The program that torch exported. None: a `Program` was passed.
     program : Program
         The program of floats.
     quantized : Program, optional
-        None: nothing is quantized in this flow.
+        The quantized program. None: the flow quantizes nothing.
     lowered : SplitLowered
         The groups, lowered for their claimants, and the host's nodes.
     checks : tuple of StageCheck
     seconds : dict of str to float
         The time of each step.
     notes : tuple of str
-        What deserves attention, such as samples beyond the range of a fixed format.
+        Remarks, such as on samples beyond the range of a fixed format.
     folder : Path, optional
         Where the files are. None: nothing was written yet.
     files : tuple of Path
@@ -64,9 +64,9 @@ class ExportResult(Reportable):
     added : dict of str to bytes
         Files that stages of the recipe added, by path in the folder.
     costs : dict of str to CostSummary
-        What the tool that compiled the payload of a group estimates, by name of the group. `save` compiles
-        payloads; until then, and for devices whose tool estimates nothing, there is none.
-        `tosaic.device_cost` says more.
+        The cost estimate of the tool that compiled a group's payload, by name of the group. Empty before
+        `save`, which compiles payloads, and for devices whose tool estimates nothing.
+        `tosaic.device_cost` has more details.
     """
 
     recipe: Recipe

@@ -1,10 +1,10 @@
-"""A scenario: what a program gets and has to return, as files for a run elsewhere.
+"""A scenario: inputs of a program and its expected outputs, as files for a run elsewhere.
 
 ::
 
     scenario.json               inputs and outputs: files, shapes, dtypes, dim orders, aliases, tolerances
     sample0.input0.npy ...      the arrays of each sample, as the program takes them
-    sample0.output0.npy ...     what tosaic computed
+    sample0.output0.npy ...     the outputs that tosaic computed
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _FORMAT, _VERSION = "tosaic scenario", 1
 _FILE = "scenario.json"
 _WHERE = "load_scenario"
-_TOLERANCES = {"f16": 2.0**-9, "bf16": 2.0**-6}  # two steps of the dtype
+_TOLERANCES = {"f16": 2.0**-9, "bf16": 2.0**-6}  # two units in the last place
 _TOLERANCE = 1e-5
-_VULKAN = {  # of an image with channels last: by dtype and channels
+_VULKAN = {  # (dtype, channels) -> format of a channels-last image
     ("i8", 4): "VK_FORMAT_R8G8B8A8_SNORM",
     ("u8", 4): "VK_FORMAT_R8G8B8A8_UNORM",
     ("i16", 2): "VK_FORMAT_R16G16_SNORM",
@@ -60,7 +60,7 @@ class ScenarioPort:
     Attributes
     ----------
     path : str
-        Its place in the call or in the result.
+        The place in the call or in the result.
     dtype : str
     shape : tuple of int
         The shape of the array in the file.
@@ -69,10 +69,10 @@ class ScenarioPort:
     image_format : str
         The Vulkan format of an image that may have the same memory; empty if there is none.
     physical : bool
-        The shape is that in memory, so the array of the file is row-major.
+        True if `shape` is the shape in memory, so that the array of the file is row-major.
     tolerance : float
-        How far an element of an output may be from the expected one: units for integers. For floats, the
-        share of the greatest expected element.
+        The largest allowed difference of an element from the expected one: for integers, in units. For
+        floats, as a share of the greatest expected element.
     """
 
     path: str
@@ -113,7 +113,7 @@ class Scenario:
         return "\n".join(map(one_line, lines))
 
     def faults(self, found: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-        """Compares outputs with the expected ones; returns a sentence for each that is wrong.
+        """Compares outputs with the expected ones; returns a sentence for each output that is wrong.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Scenario:
         Raises
         ------
         InvalidGraph
-            `found` is not a list or tuple, or has something else than a list or tuple for a sample.
+            `found` is not a list or tuple, or an entry for a sample is not a list or tuple.
         """
         out: list[str] = []
         given: Any = found
@@ -165,9 +165,9 @@ def _fault(port: ScenarioPort, found: _Array, expected: _Array) -> str:
 
 
 def write_scenario(result: ExportResult, folder: Path, *, program: str | None) -> None:
-    """Writes the scenario of an export: its samples, and what its lowered program returns.
+    """Writes the scenario of an export: its samples, and the outputs of its lowered program.
 
-    `program` is the file in the folder above that computes it, if there is one.
+    `program` is the file in the parent folder that computes the outputs, if there is one.
     """
     make_folder(folder)
     lowered = result.lowered
@@ -205,7 +205,7 @@ def _write_array(folder: Path, name: str, array: _Array) -> dict[str, str]:
 
 
 def _tolerance(port: Port) -> float:
-    """Integers are the same everywhere. Kernels of floats sum in other orders, and in other precisions."""
+    """Returns 0 for integers, which are exact everywhere; floats may be summed in other orders and dtypes."""
     return _TOLERANCES.get(port.dtype, _TOLERANCE) if is_float(port.dtype) else 0.0
 
 
@@ -223,7 +223,7 @@ def _entry(port: Port, sides: Sequence[Any]) -> dict[str, Any]:
 
 
 def image_format(port: Port, shape: Sequence[int]) -> str:
-    """Returns the Vulkan format of an image that can alias the array of an input or output, or nothing.
+    """Returns the Vulkan format of an image with the same memory as an input or output; or empty.
 
     The channels are innermost in memory. Integers of an image have the scale of the format: SNORM is 1/127
     for 8 bits and 1/32767 for 16, UNORM is 1/255. `shape` is the shape in memory order.
@@ -302,13 +302,13 @@ def _arrays(folder: Path, entries: Sequence[Fields], ports: Sequence[ScenarioPor
     """Reads the arrays of one side of a sample, in the memory order of their ports."""
     found = [_array(folder, each) for each in entries]
     if len(found) != len(ports):
-        return tuple(found)  # damaged; `faults` and runs say so
+        return tuple(found)  # a damaged file: `faults` and runs report it
     return tuple(_as_declared(array, port) for array, port in zip(found, ports, strict=True))
 
 
 def _as_declared(array: _Array, port: ScenarioPort) -> _Array:
     """Returns an array of a file, which is row-major, with the dtype and the memory order of its port."""
-    if array.dtype.kind == "V" and port.dtype in ML_DTYPES:  # a .npy file does not name such dtypes
+    if array.dtype.kind == "V" and port.dtype in ML_DTYPES:  # .npy files do not record these dtypes
         array = array.view(narrow_dtype(port.dtype, _WHERE, f"'{port.path}'"))
     if port.physical or array.ndim != len(port.dim_order):
         return array

@@ -1,4 +1,4 @@
-"""Attention as the operators that it computes one after the other, for targets that have no attention.
+"""Replaces calls of attention by the operators that they compute, for targets without such an operator.
 
 ::
 
@@ -6,16 +6,16 @@
                                                            scores = scores * scale + mask
                                                            out = bmm(softmax(scores), v)
 
-Targets such as Cortex-M compute one operator at a time, with integers between all of them. A quantizer can
-choose scales only for tensors that are calls of the graph. Products have three axes, and groups of heads are
-concatenations, since such targets have no others.
+Targets such as Cortex-M compute one operator at a time, with integers between the operators. A quantizer can
+choose scales only for tensors that are results of calls in the graph. The products are `bmm`, and heads that
+a group shares are repeated by concatenations, since such targets have no other operators for these.
 
-A mask is a constant, which hides with a number that has 8 bits next to the scores. An attention stays whole
-if its mask is computed, or hides a row as a whole: torch returns zeros for such a row, and a softmax does
-not.
+A mask must be constant. In the sum with the scores, a hidden position gets -8192 in place of -inf, so that 8
+bits are left for the scores. A call of attention is not replaced if its mask is computed, or hides a whole
+row: torch returns zeros for such a row, and a softmax does not.
 
-Masks that the module itself gives to a softmax have the same form: a sum with a constant of the shape of the
-scores::
+Masks that the module applies itself in front of a softmax are also replaced by a sum with a constant of the
+shape of the scores::
 
     softmax(scores + m)                          softmax(scores + constant)
     softmax(scores.masked_fill(c, -inf))
@@ -42,14 +42,14 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 
 _ATEN = torch.ops.aten
-_HIDDEN = -8192.0  # hides all scores that a softmax of them could tell apart
-_HIDES = -4096.0  # at most: the number hides
-_LARGEST = 1e4  # of a bias that is added to scores
-_MOST_ELEMENTS = 1 << 24  # of a constant that is computed
+_HIDDEN = -8192.0  # replaces -inf in a mask: the softmax of a hidden score is 0 next to any other score
+_HIDES = -4096.0  # a mask element of at most this number hides its score
+_LARGEST = 1e4  # a mask with a larger element is not replaced
+_MOST_ELEMENTS = 1 << 24  # a constant with more elements is not computed
 
 
 def with_attention_parts(exported: ExportedProgram) -> ExportedProgram:
-    """Returns the program with the parts of its attentions and masks; the program itself if it has none."""
+    """Returns the program with its attentions and masks replaced; the program itself if it has none."""
     program = _Lifted(exported)
     constants = _Constants(program.constant_of)
     if not any(_attentions(program.graph, constants.of)) and not any(_masks(program.graph, constants.of)):
@@ -64,7 +64,7 @@ def with_attention_parts(exported: ExportedProgram) -> ExportedProgram:
 
 
 def with_attention_parts_in(model: GraphModule) -> None:
-    """Decomposes the attentions of a module whose constants are attributes, but for masks that hide."""
+    """Replaces attention calls of a module whose constants are attributes, unless their mask hides scores."""
     added = 0
 
     def constant_of(node: Node) -> torch.Tensor | None:
@@ -82,7 +82,7 @@ def with_attention_parts_in(model: GraphModule) -> None:
             made: Node = model.graph.get_attr(name)
         return made
 
-    # A range of samples would cover the numbers that hide, and leave no integers to the scores.
+    # The range of a sum with a hiding mask would include -8192, and leave few integers to the scores.
     def visible(node: Node) -> bool:
         found = _attention(node, constant_of)
         return found is not None and (found.mask is None or bool((found.mask > _HIDES).all()))
@@ -205,7 +205,7 @@ class _Constants:
 
 
 def _masks(graph: Graph, constant_of: _ConstantOf) -> Iterator[tuple[Node, Node, torch.Tensor]]:
-    """Yields calls that a softmax reads, and the scores and constant whose sum has the same shares."""
+    """Yields each masking call in front of a softmax, its scores, and the constant to add to them instead."""
     for node in list(graph.nodes):
         found = _mask(node, constant_of)
         if found is not None:
@@ -292,7 +292,7 @@ def _add_masks(
 
 
 class _Attention:
-    """A call of attention that has parts."""
+    """A call of attention that can be replaced."""
 
     def __init__(self, node: Node, mask: torch.Tensor | None, scale: float) -> None:
         self.node, self.mask, self.scale = node, mask, scale
@@ -377,7 +377,7 @@ def _decompose(
 
 
 class _Parts:
-    """Emits the parts of one call in front of it, and puts the last one in its place."""
+    """Emits the operators of one attention call in front of it, and replaces the call by the last of them."""
 
     def __init__(
         self, graph: Graph, attention: _Attention, add_constant: Callable[[Node, torch.Tensor], Node]
@@ -408,10 +408,10 @@ class _Parts:
         name = node.name
         node.replace_all_uses_with(out)
         self._graph.erase_node(node)
-        out.name = name  # `_rename` would not give the name of an erased node again
+        out.name = name  # after the erasure, since names in a graph are unique
 
     def _repeated(self, operand: Node, query: Node) -> Node:
-        """Repeats each head for the heads of a group."""
+        """Repeats each head of keys or values once for each query head of its group."""
         shape = list(operand.meta["val"].shape)
         times = query.meta["val"].shape[-3] // shape[-3]
         if times == 1:

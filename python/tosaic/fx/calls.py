@@ -89,8 +89,8 @@ def apply_layout(
     mode : str
         ``annotate``: sets the strides in ``meta["val"]`` of every call to its planned dim order; adds no
         call. ``convert``: inserts a dim-order conversion where a call reads an operand in another order than
-        the operand has. The conversion is ``aten.clone`` with a memory format, or
-        ``dim_order_ops._clone_dim_order`` in an edge program. ``meta["val"]`` is what torch computes.
+        the operand is stored in: ``aten.clone`` with a memory format, or ``dim_order_ops._clone_dim_order``
+        in an edge program. Afterwards, ``meta["val"]`` has the strides that torch computes.
     orders : mapping, optional
         Dim orders of graph inputs and outputs, under the keys ``inputs`` and ``outputs``: one entry for all
         tensors of rank 3 to 5, or entries by name or index. ``traced`` (the default), ``channels_last``,

@@ -31,7 +31,7 @@ def _depends_on_mode(module: Any) -> bool:
 
 
 def refuse_training(program: torch.export.ExportedProgram) -> None:
-    """Refuses what torch exported of a module in training mode, where it computes something else.
+    """Refuses a program that torch exported in training mode, in which some calls compute something else.
 
     Raises
     ------
@@ -50,9 +50,9 @@ def refuse_training(program: torch.export.ExportedProgram) -> None:
 
 
 def evaluated(model: Any) -> Any:
-    """Returns the module in evaluation mode: a copy, if one of its modules is in training mode.
+    """Returns the module in evaluation mode: a copy, if a submodule is in training mode.
 
-    Modules of torch.export have the mode in their calls, and are returned as they are.
+    In modules of torch.export, the calls themselves have the mode; these modules are returned as they are.
     """
     if _is_exported(model) or not any(each.training for each in model.modules()):
         return model
@@ -132,7 +132,7 @@ def _require_callable_with(model: Any, inputs: Inputs) -> None:
         called, (args, kwargs) = copy.deepcopy((model, inputs))
     except MemoryError:
         raise
-    except Exception:  # a module that cannot be copied: torch's message has to do
+    except Exception:  # a module that cannot be copied: the caller reports torch's message instead
         return
     try:
         with torch.no_grad():

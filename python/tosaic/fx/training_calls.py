@@ -1,4 +1,4 @@
-"""Calls that compute something else in training than in evaluation, and what they compute there.
+"""Finds calls that compute something else in training than in evaluation, and their form in evaluation.
 
 ::
 
@@ -8,9 +8,9 @@
     noise = div_(bernoulli_(empty([8, 1, 1]), 0.7), 0.7)
     mul(x, noise)                                        x
 
-The first three have an argument that says so. The last is a stochastic depth, which leaves no trace in an
-evaluation: a product with a tensor that one call draws, and whose elements are 0 or one other number. A
-choice between a tensor and 0 by a mask that one call draws is such a product, too::
+The first three calls have an argument for the mode. The last is stochastic depth, which no call of an
+exported evaluation shows: a product with random numbers, drawn by one call, that are 0 or one other number.
+A choice between a tensor and 0 by a random mask counts as such a product::
 
     where(lt(rand([8, 1]), 0.3), 0, x)       masked_fill(x, mask, 0)       index_put_(x, [mask], 0)
 """
@@ -60,7 +60,7 @@ _LIKE_SECOND = (
     "expand_as",
     "view_as",
     "reshape_as",
-)  # of the second operand, they read no elements
+)  # of the second operand, these calls read only the shape
 _POINTWISE = ("div_", "mul_", "floor_", "where", "masked_fill", "__and__", "__or__", "__xor__")
 _DRAWN = 4096
 _NEAR = 1e-3
@@ -81,10 +81,10 @@ def _values(node: Node) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_in(node: Node, *, training: bool) -> dict[str, Any]:
-    """Returns the arguments that put a call into a mode, by name; none if it has no modes.
+    """Returns the arguments that put a call into a mode, by name; empty if the call has no modes.
 
-    A norm without running statistics computes the same in both. A probability of 0 does not tell what it is
-    in training.
+    A norm without running statistics computes the same in both modes. A dropout of probability 0 is left out:
+    its probability in training is unknown.
     """
     if node.op != "call_function":
         return {}
@@ -117,7 +117,7 @@ def calls_in_training(graph: Graph) -> list[str]:
 
 
 def with_arguments(node: Node, changed: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a call with changed ones, positional and by keyword."""
+    """Returns the positional and keyword arguments of a call, with the values of `changed`."""
     args, kwargs = list(node.args), dict(node.kwargs)
     for name, at, _ in _parameters(node):
         if name in changed and at < len(args):
@@ -128,7 +128,7 @@ def with_arguments(node: Node, changed: dict[str, Any]) -> tuple[tuple[Any, ...]
 
 
 def _draws(node: Node) -> bool:
-    """True if a call draws random numbers in every mode."""
+    """True if a call draws random numbers, and has no argument that depends on the mode."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, OpOverload) or depends_on_mode(node):
         return False
@@ -138,23 +138,23 @@ def _draws(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Elements that are 0 or `value`, which is drawn with a probability."""
+    """Random elements that are `value` with a probability, and else 0."""
 
     value: float
     probability: float
 
 
 class Products:
-    """The products with noise in a graph. Evaluation computes only one operand of such a product.
+    """The products of a tensor and random noise in a graph. In evaluation, the tensor replaces the product.
 
     Attributes
     ----------
     kept : dict of Node to Node
-        By product, the operand that is its result in evaluation.
+        For each product, the operand that replaces it in evaluation.
     noise : set of Node
-        The calls that make the other operands.
+        The calls that compute the other operands, and checks of them.
     unexplained : list of Node
-        Calls that draw random numbers of which evaluation is not known.
+        Other calls that draw random numbers: their form in evaluation is unknown.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -192,14 +192,14 @@ class Products:
         if found is None:
             return
         self.noise |= behind
-        if found[0] is not node and _writes(node, x):  # evaluation must not write x, either
+        if found[0] is not node and _writes(node, x):  # nor may evaluation write x
             self.kept |= {node: x, found[0]: node}
         else:
             self.kept[found[0]] = found[1]
             self.noise |= {node} - {found[0]}
 
     def _factors(self, node: Node) -> tuple[Node, Node, bool] | None:
-        """Returns the operand, the tensor that is drawn, and whether it is a mask that is 0 where x stays."""
+        """Returns the operand x, the random tensor, and whether this is a mask that keeps x where it is 0."""
         if node.target in _PRODUCTS:
             operands = [each for each in node.args[:2] if isinstance(each, Node)]
             drawn = [each for each in operands if self._made.get(each)]
@@ -221,7 +221,7 @@ class Products:
         return elements is not None and not elements.any()
 
     def _elements(self, factor: Node) -> torch.Tensor | None:
-        """Returns the elements of a tensor that reads no inputs, at quantiles of its random numbers."""
+        """Returns the elements of a tensor that reads no inputs, for equally spaced quantiles of its draw."""
         behind = _behind(factor, self._made)
         quantiles = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
         env: dict[Node, Any] = {}
@@ -235,7 +235,7 @@ class Products:
 
 
 def _choice(node: Node) -> tuple[Any, Any, Any]:
-    """Returns the mask, what the elements are where it is 1, and what they are where it is 0; or None."""
+    """Returns a mask, the value where it is 1, and the value where it is 0; three times None if no choice."""
     if not isinstance(node.target, OpOverload) or len(node.args) != 3 or node.kwargs:
         return None, None, None
     name = _name(node)
@@ -255,7 +255,7 @@ def _choice(node: Node) -> tuple[Any, Any, Any]:
 
 
 def _in_evaluation(product: Node, x: Node, noise: _Noise) -> tuple[Node, Node] | None:
-    """Returns the call whose result has the right mean, and what evaluation computes in its place."""
+    """Returns the call that evaluation replaces, and its replacement; None if the mean would differ."""
     if abs(noise.value * noise.probability - 1) < _NEAR:
         return product, x
     if abs(noise.value - 1) >= _NEAR:
@@ -266,11 +266,11 @@ def _in_evaluation(product: Node, x: Node, noise: _Noise) -> tuple[Node, Node] |
     user = next(iter(product.users)) if len(product.users) == 1 else None
     if user is not None and _divided(user, noise.probability) is product:
         return user, x
-    return product, x  # a depth without scaling
+    return product, x  # stochastic depth without scaling
 
 
 def _divided(node: Node, divisor: float) -> Node | None:
-    """Returns what a call divides by a number, if it does so."""
+    """Returns the operand that a call divides by `divisor`; None for other calls."""
     if node.target in _QUOTIENTS and isinstance(node.args[1], int | float):
         by, x = float(node.args[1]), node.args[0]
     elif node.target in _PRODUCTS and isinstance(node.args[1], int | float) and node.args[1]:
@@ -281,7 +281,7 @@ def _divided(node: Node, divisor: float) -> Node | None:
 
 
 def _made_without_inputs(nodes: list[Node], drawn: set[Node]) -> dict[Node, bool]:
-    """Returns the calls that read no elements but constants of one, and whether they draw."""
+    """Returns calls computed from one-element constants and random draws only; True: it depends on a draw."""
     found: dict[Node, bool] = {}
     for node in nodes:
         if node.op == "get_attr" and _element(node) is not None:
@@ -296,7 +296,7 @@ def _made_without_inputs(nodes: list[Node], drawn: set[Node]) -> dict[Node, bool
 
 
 def _element(node: Node) -> float | None:
-    """Returns the number that a constant of one element has."""
+    """Returns the number of a constant with one element; None for other nodes."""
     found: Any = node.graph.owning_module
     for part in str(node.target).split("."):
         found = getattr(found, part, None)
@@ -323,7 +323,7 @@ def _name(node: Node) -> str:
 
 
 def _behind(factor: Node, made: dict[Node, bool]) -> set[Node]:
-    """Returns the calls that make a factor, and those that write what makes it."""
+    """Returns the calls that compute a factor, including calls that write to its operands."""
     waiting, seen = [factor], {factor}
     while waiting:
         current = waiting.pop()
@@ -341,7 +341,7 @@ def _writes(node: Node, first: Node) -> bool:
 
 
 def _noise(elements: torch.Tensor | None) -> _Noise | None:
-    """Returns what a factor is, if its elements are 0 or one other number."""
+    """Returns the noise of a factor's elements if they are 0 or one other number; else None."""
     if elements is None:
         return None
     others = elements[elements != 0]
@@ -351,13 +351,13 @@ def _noise(elements: torch.Tensor | None) -> _Noise | None:
 
 
 def _computed_dtype(node: Node) -> torch.dtype:
-    """Returns the dtype of a result, with all floats as floats of 64 bits."""
+    """Returns the dtype of a result, with float64 in place of all floats."""
     dtype: torch.dtype = node.meta["val"].dtype
     return torch.float64 if dtype.is_floating_point else dtype
 
 
 def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
-    """Returns the elements of a call if the numbers that it draws, or reads, are at these quantiles."""
+    """Returns the elements of a call if its random draw has these quantiles; None if they are unknown."""
     if node.op == "get_attr":
         return torch.full_like(quantiles, _element(node) or 0.0)
     target: Any = node.target

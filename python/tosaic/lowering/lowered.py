@@ -66,14 +66,14 @@ class PassTiming:
 
 @dataclass
 class OtherSeconds:
-    """How long a lowering took for what is not a pass.
+    """The seconds that a lowering took for steps that are not passes.
 
     Attributes
     ----------
     constants, check, file : float
-        To compute constants, to check the rules of the target, and to lay out the file.
+        Time to compute constants, check the rules of the target, and lay out the file.
     bytes : (float, int), optional
-        To make the bytes of the file, and their number; None before they were made.
+        Time to make the bytes of the file, and their number; None if they were not made yet.
     """
 
     constants: float
@@ -171,7 +171,7 @@ class Lowered(Preparable):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Remarks of the lowering on constants: those that are stored wider than they were, or twice."""
+        """Remarks of the lowering on constants that are stored in a wider dtype than before, or twice."""
         return self._diagnostics
 
     @property
@@ -186,10 +186,10 @@ class Lowered(Preparable):
         return profile_of_lowered(self)
 
     def _schedule(self, alignment: int) -> Schedule:
-        """Returns the conversions of the caller's arrays, and the graph as one step between them."""
+        """Returns the conversions of the caller's arrays as a schedule, with the graph as one step."""
         from tosaic.program.memory_schedule import schedule_as_group
 
-        del alignment  # slices of the host alone are views
+        del alignment  # only the host of a split program needs it, for views that are slices
         return schedule_as_group(self)
 
     @property
@@ -256,8 +256,8 @@ class Lowered(Preparable):
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """Returns the bytes of the ``.tosa`` file.
 
-        The constants of the graph lie in them. With locations, no memory is copied, and each call returns the
-        same object.
+        The graph's constants become views of these bytes. With locations, no memory is copied, and each call
+        returns the same object.
 
         A state is a variable in the file if the target has the extension ``variable`` and TOSA has variables
         of the state's dtype. Other states are inputs, and their new values are outputs, in the order of the
@@ -293,8 +293,8 @@ class Lowered(Preparable):
         """Writes the ``.tosa`` file; returns its size in bytes.
 
         A path that ends in ``.pte`` makes a file for ExecuTorch's runtime instead. Its one delegate has the
-        ``.tosa`` file as payload. Kernels of ExecuTorch quantize, dequantize and convert what the caller's
-        arrays have in another form.
+        ``.tosa`` file as payload. If the caller's arrays have another form than the payload, kernels of
+        ExecuTorch quantize, dequantize and convert them.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class Lowered(Preparable):
             Write a second file next to it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
             dim orders, dtypes and qparams of its inputs and outputs, and the digest of the ``.tosa`` file.
             `tosaic.load_tosa` reads both, and the program that it returns then takes the caller's arrays, as
-            `run` does. Without it, an older sidecar is removed, which would belong to another file.
+            `run` does. Without it, an older sidecar is removed, because it would not describe the new file.
 
         Raises
         ------
@@ -334,7 +334,7 @@ class Lowered(Preparable):
         return size
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns everything but the session and the bytes of the file, whose constants the graph has."""
+        """Returns the state without the session and the bytes of the file, which the constants repeat."""
         return {**super().__getstate__(), "_file": None}
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Multiply-accumulates by call: they belong to the contractions that the operators of a graph are made of."""
+"""Multiply-accumulates by call, counted over the contractions that a graph's operators expand to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
 
 
 def _expanded(graph: _core.Graph) -> Iterator[_core.Node]:
-    """Yields the nodes of the expansions. A node without one, such as a sort of many elements, has none."""
+    """Yields the nodes of the expansions. A node without expansion, such as a large sort, yields none."""
     expand = Pipeline.default()["decompose/decompose"]
     try:
         yield from expand.run(graph).nodes

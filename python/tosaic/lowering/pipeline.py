@@ -18,15 +18,15 @@ PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
 
 
 class Pass:
-    """A named step of a pipeline, which makes a changed graph of a graph.
+    """A named step of a pipeline, which takes a graph and returns a changed graph.
 
     Parameters
     ----------
     name : str
         ``my-pass``. A name may occur once in each section of a pipeline.
     run : callable
-        Takes a `Graph` and returns the changed graph, or None if it changes nothing. It is called once in a
-        lowering, with a graph at one of the stages that the pass takes. `Rewriter` makes a changed graph.
+        Takes a `Graph` and returns the changed graph, or None if it changes nothing. A lowering calls
+        it once, with a graph at one of the stages in `takes`. `Rewriter` makes a changed graph.
     takes : sequence of str
         Stages: ``exported``, ``quantized``, ``integer``, ``tosa``; all of them by default. A pipeline does
         not run the pass on graphs at other stages.
@@ -130,7 +130,7 @@ class Pass:
         ----------
         graph : Graph
         target : str, optional
-            The target that the pass may ask for. By default one with both profiles, ``int16`` and
+            The target that the pass may query. Default: a target with both profiles, ``int16`` and
             ``variable``.
 
         Returns
@@ -264,7 +264,7 @@ class Pipeline(Reportable):
         self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
 
     def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:
-        """Replaces a pass by another one, which also meets the needs of other passes for the old one."""
+        """Replaces a pass by another one, which also counts as the old one for passes that need it."""
         self._core.replace(_anchor("replace", anchor), _pass("replace", pass_))
 
     def remove(self, anchor: str) -> None:
@@ -279,7 +279,7 @@ class Pipeline(Reportable):
         return self.copy()
 
     def __deepcopy__(self, _: dict[int, Any]) -> Pipeline:
-        return self.copy()  # passes are values
+        return self.copy()  # passes are immutable, so a shallow copy is enough
 
     def __reduce__(self) -> Any:
         raise _not_pickled(

@@ -1,4 +1,4 @@
-"""Which programs of a comparison are quantized, and where the qparams of their values are."""
+"""Which programs of a comparison are quantized, and which graph has the qparams of their values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _QUANTIZATION = frozenset({"quantize", "dequantize"})
 
 
 def is_quantized(program: Program | Lowered, source: Program) -> bool:
-    """Tells whether integers of a program, or of the program that it was lowered from, represent numbers.
+    """Tells whether a program, or the program that it was lowered from, computes with quantized values.
 
-    A graph at stage ``tosa`` without a source says so by a rescale with another factor than 1.
+    A graph at stage ``tosa`` without a source is quantized if it has a rescale with another factor than 1.
     """
     graph = source.graph
     if graph.stage == "tosa" and program is source:
@@ -35,11 +35,11 @@ def _scales(rescale: _core.Node) -> bool:
 
 
 def quantizers_of_one(a: _core.Graph, b: _core.Graph) -> set[str]:
-    """Returns the FX nodes of a that only quantize or dequantize, and of which b has no node.
+    """Returns the FX nodes of `a` that only quantize or dequantize, and of which `b` has no node.
 
-    Their result is then compared as the value that they quantize: the quantized result of ``conv2d`` as
-    ``conv2d``, not as ``quantize_per_tensor``. `tosaic.quantize` adds such nodes to the FX nodes that compute
-    what they quantize. These are not in the result, even if b has merged them into others.
+    Their result is then compared under the name of the value that they quantize: the quantized result of
+    ``conv2d`` as ``conv2d``, not as ``quantize_per_tensor``. `tosaic.quantize` records such nodes next to the
+    FX nodes that compute their operands. The latter are not returned, even if `b` merged them into others.
     """
     found: set[str] = set()
     computing: set[str] = set()

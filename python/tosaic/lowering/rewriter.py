@@ -13,12 +13,12 @@ from tosaic.base.dtypes import NUMPY, TORCH
 from tosaic.base.options import invalid, refusal
 from tosaic.base.quantization import QParams
 
-# Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
+# The dtypes to which `Rewriter.constant` converts, which both numpy and torch have.
 _CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
 
 
 class Rewriter:
-    """Makes a changed graph of a graph, node by node.
+    """Makes a changed graph from a graph, node by node.
 
     Visit the nodes of `source` in order. For each, call `copy`, or emit other nodes and `replace` it. Nothing
     is copied before the first change. A node whose results nobody reads any more may be kept: later passes
@@ -63,11 +63,11 @@ class Rewriter:
         return self._core.source
 
     def copy(self, node: _core.Node) -> None:
-        """Copies the node, whose turn it is."""
+        """Copies the node, which must be the next one in the order of `source`."""
         self._core.copy(_node("copy", node))
 
     def replace(self, node: _core.Node, results: Any) -> None:
-        """Replaces the results of the node, whose turn it is, by values.
+        """Replaces the results of the node, which must be the next one in the order of `source`, by values.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Rewriter:
         Parameters
         ----------
         at : Node
-            The node whose turn it is. The new node is placed before this node, and has its origin.
+            The node that is visited now. The new node is placed before it, and gets its origin.
         op : str
             An operator that is allowed at the stage of the graph; ``tosaic ops`` lists all operators.
         operands : sequence of Value, NewValue or None
@@ -138,7 +138,7 @@ class Rewriter:
         Parameters
         ----------
         at : Node
-            The node whose turn it is.
+            The node that is visited now.
         array : array_like or torch.Tensor
             Python floats become f32 and Python integers i64, also in lists, as ``torch.tensor`` converts
             them; at stage tosa, integers become i32. Arrays and tensors keep their dtype.
@@ -146,7 +146,7 @@ class Rewriter:
             ``f32``, ``i32`` ...: the elements are converted to it. TOSA has no f64, so an array of f64 is
             refused without it.
         qparams : QParams, optional
-            Which numbers the integers represent, for a graph at stage quantized.
+            The numbers that the integers represent, for a graph at stage quantized.
         name : str
             The name of the constant.
 

@@ -1,6 +1,6 @@
 """Rewrites for devices that sample images in hardware: `rgba`, `rgba_pass` and `custom_samplers`.
 
-Both are passes that the default pipeline does not have. `rgba` needs a decision of the caller's, which
+Both rewrites are passes that the default pipeline does not have. `rgba` needs the caller's decision which
 buffers have four channels, and `custom_samplers` needs shaders.
 """
 
@@ -76,8 +76,8 @@ def rgba(program: Program, *, inputs: _Ports = (), outputs: _Ports = ()) -> Prog
 def rgba_pass() -> Pass:
     """Returns the pass of `rgba` for a pipeline, without changed inputs and outputs.
 
-    In the pipeline of a target with profile INT, its place is after ``fold-qdq``. For other targets, its
-    place is before ``decompose``.
+    In the pipeline of a target with profile INT, insert it after ``fold-qdq``; for other targets, before
+    ``decompose``.
 
     Returns
     -------

@@ -12,9 +12,9 @@ outputs of the file. It names the file by its size and its SHA-256, so that it i
                  "initial": null}, ...],
      "outputs": [{..., "mutated_input": null}, ...]}
 
-``qparams`` are those by which a run converts the caller's arrays, ``quantized`` those that the program uses,
-also if the file has floats. ``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have
-the same entries. Nothing that is read is trusted: a damaged sidecar is an InvalidGraph error.
+``qparams`` are those with which a run converts the caller's arrays; ``quantized`` are the program's own
+qparams, also if the file has floats. ``kind`` is the kind of the file. Other kinds, such as ``.pte``, can
+have the same entries. A reader trusts nothing: a damaged sidecar is an InvalidGraph error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 FORMAT = "tosaic sidecar"
 VERSION = 1
 _WHERE = "sidecar"
-_MOST_BYTES = 4 << 30  # of all states together: they are compressed, and zeros take a thousandth
+_MOST_BYTES = 4 << 30  # bound of all states together, since a few bytes may unpack to very many zeros
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
@@ -102,7 +102,7 @@ def write_both(
         size = append_pieces(file, pieces)
         beside.write(text_of(written(file)).encode("utf-8"))
         beside.flush()
-        os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
+        os.fsync(beside.fileno())  # on the disk before the other file is renamed
     return size
 
 
@@ -135,7 +135,7 @@ def _is_sidecar(path: Path) -> bool:
 def sidecar_text(lowered: Lowered, data: Buffer) -> str:
     """Returns the sidecar of a lowered program whose file has these bytes."""
     graph = _core.file_graph(lowered.graph, target=lowered.target)
-    reread = _core.deserialize(data)  # the writer copies an output that is an input or another output
+    reread = _core.deserialize(data)  # the writer inserts copies of outputs that are inputs or repeated
     formats = _core.boundary_formats(graph)
     known = {port.path: port.quantized for port in (*lowered.inputs, *lowered.outputs)}
     entry = {

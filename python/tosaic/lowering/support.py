@@ -1,4 +1,4 @@
-"""Finds out which operators work with which dtypes, by trying a graph of one operator.
+"""Finds out which dtypes each operator supports, by trying graphs of one operator.
 
     canonical   for each dtype: inference accepts it; the executor has a kernel for it or runs the operator's
                 expansion; the graph lowers to TOSA-1.0 with profile FP, with INT, or only with both
@@ -6,7 +6,7 @@
                 runs it, the writer writes it, the reader reads it back, and the checker accepts it for a
                 target with its profile or extension and refuses it for a target without
 
-`SAMPLES` describes a smallest graph of each operator. No table in this file says what is supported.
+`SAMPLES` has a small graph of each operator. No table in this file lists supported dtypes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROFILE_OF = {"bf16": "FP", "fp8e4m3": "FP", "fp8e5m2": "FP", "fft": "FP", "int
 
 @dataclass(frozen=True)
 class Sample:
-    """A smallest graph of an operator.
+    """A small graph of one operator.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Zeros:
 
 @dataclass(frozen=True)
 class Cell:
-    """What works for a canonical operator with a dtype.
+    """The result of the trials of a canonical operator with a dtype.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Mode:
-    """What works for a TOSA operator with a combination of dtypes.
+    """The result of the trials of a TOSA operator with a combination of dtypes.
 
     Attributes
     ----------
@@ -400,7 +400,7 @@ def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
         if profile == "FP+INT" and targets:
             break
         if not of_profile <= set(profiles):
-            continue  # the extensions belong to the other profile
+            continue  # the extensions exist only with the other profile
         try:
             _core.lower(graph, pipeline=str(Target(profiles, extensions)))
             targets.append(profile)

@@ -13,7 +13,7 @@ CONSTANTS = "constants"
 
 
 def alignment_of(offsets: Iterable[int], most: int) -> int:
-    """Returns the greatest alignment, at most `most`, that all offsets have."""
+    """Returns the greatest power of two, at most `most`, that divides all offsets."""
     return math.gcd(most, *offsets)
 
 
@@ -27,10 +27,10 @@ class MemoryArena:
     nbytes : int
         The size.
     alignment : int
-        The first byte of the arena, and of each buffer in it, is a multiple of it. The scratch of groups is
-        aligned to 64 bytes at least.
+        The first byte of the arena and of each buffer in it is a multiple of this number. The scratch of
+        groups is aligned to 64 bytes at least.
     lower_bound : int
-        No arena that holds these buffers can be smaller. For each step, the sizes of the buffers that are
+        A proven lower bound of the size. For each step, the sizes of the buffers that are
         needed at that step are added up; the bound is the greatest sum, or more if a search proves it.
     """
 
@@ -47,7 +47,7 @@ class MemoryArena:
 
 @dataclass(frozen=True)
 class MemoryBuffer:
-    """A tensor, or the scratch of a step, and where it is.
+    """A tensor, or the scratch of a step, and its place.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class MemoryBuffer:
     offset : int
         First byte: in the arena; for ``caller``, in the caller's array; for ``constants``, in the constant.
     alias : str
-        ``none``; ``view`` of the same bytes; ``in_place``: computed over a buffer that nobody reads
+        ``none``; ``view`` of the same bytes; ``in_place``: written over a buffer that is not read
         afterwards; or ``part``: written into the result of a concatenation.
     alias_of : str
         The buffer with which it shares memory; empty if there is none.

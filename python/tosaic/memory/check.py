@@ -1,8 +1,8 @@
-"""An independent check of a memory plan: the schedule runs on the planned places, with marks as contents.
+"""An independent check of a memory plan: it simulates the schedule on the planned places.
 
-The check knows no lifetimes and none of the planner's decisions. Each write leaves the mark of its value in
-the bytes of its place, and each read has to find the mark of its value, byte for byte. So a buffer that
-was overwritten too early is found by the step that reads it.
+The check knows neither lifetimes nor the planner's decisions. Each write puts the mark of its value into the
+bytes of its place, and each read has to find the mark of its value in every byte. So the step that reads a
+buffer finds out if the buffer was overwritten too early.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fault_of(
     alignment : int
         The alignment of values that are not views.
     owned : sequence of str
-        Memories whose contents the program must not change, except for new values of the tensors there.
+        Memories that the program must not change, except for new values of the inputs in them.
     """
     return _Run(schedule, places, scratch, sizes, alignment).fault(owned)
 
@@ -70,7 +70,7 @@ class _Run:
         self._schedule, self._places, self._scratch = schedule, places, scratch
         self._sizes, self._alignment = sizes, alignment
         self._bytes: dict[str, _Marks] = {}
-        # By value: the concatenations that hold it, and what is added to a byte of it to get theirs
+        # contents -> (concatenation that contains them, offset from their bytes to its bytes)
         self._copies: dict[int, list[tuple[int, int]]] = {}
 
     def fault(self, owned: Sequence[str]) -> str:
@@ -146,7 +146,7 @@ class _Run:
     # ---- bytes ----
 
     def _is_part(self, whole: int, value: int, offset: int) -> bool:
-        """True if a value is in the bytes that it has in a concatenation."""
+        """True if an operand's place is already its place in the result of a concatenation."""
         outer, own = self._span(whole), self._span(value)
         return outer is not None and own is not None and own[0] == outer[0] and own[1] == outer[1] + offset
 
@@ -171,7 +171,7 @@ class _Run:
             self._mark(span, value)
 
     def _holds(self, value: int) -> bool:
-        """True if the bytes of a value have its contents, or the contents of which it is a view."""
+        """True if the bytes of a value have its contents, or those of the base of a view."""
         span = self._span(value)
         if span is None:
             return True
@@ -183,7 +183,7 @@ class _Run:
         return covered == end - first and all((mark, at + first - a) in same for a, _, mark, at in found)
 
     def _same(self, contents: int, offset: int) -> set[tuple[int, int]]:
-        """Returns the values, and the bytes in them, that have some contents: with concatenations of them."""
+        """Returns the values and bytes with these contents: the value itself, and concatenations of it."""
         found, new = {(contents, offset)}, [(contents, offset)]
         while new:
             value, at = new.pop()
@@ -198,10 +198,10 @@ class _Run:
         return own is not None and own[0] == span[0] and own[1] < span[2] and span[1] < own[2]
 
     def _clash(self, step: Step, inside: Set[int]) -> tuple[int, int] | None:
-        """Returns a result, and the operand or result that it is written over and has to leave alone.
+        """Returns a result and an operand or result that it overwrites although it must not; or None.
 
-        Results must not meet. So it is enough to compare each with the next one, and an operand with two:
-        only the first of a step may be written over an operand.
+        If results do not overlap, an operand is compared with two results only: it can have the place of the
+        first result of a step, and no other.
         """
         spans = {value: span for value in step.writes if (span := self._span(value)) and span[1] < span[2]}
         results = sorted(spans, key=lambda value: spans[value])
@@ -224,7 +224,7 @@ class _Run:
 
 
 class _Marks:
-    """The marks of the bytes of a memory: spans by their first bytes, none of which meet."""
+    """The marks of the bytes of a memory, as disjoint spans by their first bytes."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -235,7 +235,7 @@ class _Marks:
         return self._spans[self._met(first, end)]
 
     def write(self, first: int, end: int, mark: int) -> None:
-        """Marks bytes, which lose the marks that they had."""
+        """Marks bytes, and removes the marks that they had."""
         if first == end:
             return
         met = self._met(first, end)

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def _cell(text: str) -> str:
-    """Returns a name for a cell, which a spreadsheet does not compute."""
+    """Returns a name in a form that a spreadsheet does not evaluate as a formula."""
     shown = one_line(text)
     return f"\\u{ord(shown[0]):04x}{shown[1:]}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 @dataclass(frozen=True)
 class MemoryPlan(Reportable):
-    """Where every tensor of a program is while the program runs: host, groups, inputs and outputs.
+    """The place of every tensor of a program while the program runs: host, groups, inputs and outputs.
 
     `Program.plan_memory`, `Lowered.plan_memory`, `SplitLowered.plan_memory` and `PteMethod.plan_memory` make
-    plans. `PteMethod.memory_plan` is the plan that a ``.pte`` file has.
+    plans. `PteMethod.memory_plan` is the plan in a ``.pte`` file.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class MemoryPlan(Reportable):
     live_bytes : tuple of int
         For each step, the bytes of all arenas that are needed; shared memory counts once.
     fault : str
-        What is wrong with the places, as an independent check finds it; empty if nothing is.
+        The first fault that an independent check finds in the plan; empty if there is none.
     """
 
     name: str
@@ -70,7 +70,7 @@ class MemoryPlan(Reportable):
 
     @property
     def peak_step(self) -> int:
-        """The first step at which most bytes are needed."""
+        """The first of the steps at which the most bytes are needed."""
         return self.live_bytes.index(max(self.live_bytes))
 
     def buffer(self, name: str) -> MemoryBuffer:
@@ -119,8 +119,8 @@ class MemoryPlan(Reportable):
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         r"""Writes the buffers as a CSV file: a header, and a line for each buffer.
 
-        The columns are the attributes of `MemoryBuffer`. Extents are separated by ``x``. In names, characters
-        that act on terminals or in spreadsheets are escapes such as ``\u001b``.
+        The columns are the attributes of `MemoryBuffer`. Extents are separated by ``x``. Characters in names
+        that control terminals, or start formulas in spreadsheets, are escaped, such as ``\u001b``.
 
         Raises
         ------
@@ -157,8 +157,8 @@ class MemoryPlan(Reportable):
     def from_csv(cls, path: str | os.PathLike[str]) -> MemoryPlan:
         """Reads the buffers that `to_csv` wrote, and checks them again.
 
-        A CSV file has no arenas and no names of steps: arenas are as large as their buffers need, and bounds
-        are the greatest sums of bytes that are needed at a step.
+        A CSV file has no arenas and no names of steps: an arena is as large as its buffers need, and its
+        bound is the greatest sum of bytes that are needed at one step.
 
         Returns
         -------
@@ -198,7 +198,7 @@ class MemoryComparison(Reportable):
 
     @property
     def saved(self) -> int:
-        """Bytes that `plan` needs less than `other`; negative if it needs more."""
+        """The bytes by which `plan` is smaller than `other`; negative if it is larger."""
         return self.other.peak - self.plan.peak
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ KINDS = ("input", "output", "state", "activation", "scratch")
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a plan is made for; `Preparable.plan_memory` explains the options."""
+    """The options of a plan; `Preparable.plan_memory` explains them."""
 
     alignment: int = 16
     plan_inputs: bool = True
@@ -26,7 +26,7 @@ class PlanOptions:
 
 
 def options_of(**options: object) -> PlanOptions:
-    """Returns options. The mapping of arenas is checked here.
+    """Returns the options, after a check of the mapping of arenas.
 
     Raises
     ------

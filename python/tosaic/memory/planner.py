@@ -16,7 +16,7 @@ from tosaic.memory.sharing import Shared, share
 from tosaic.memory.spread import Movable, peak_of, spread
 
 EFFORT = 400_000_000
-"""For one arena, in units of about a nanosecond. Only hard cases take it: a search ends at the bound."""
+"""The budget of the search for one arena, in units of about a nanosecond. A search ends at the bound."""
 
 _SCRATCH_ALIGNMENT = 64
 """Groups place their tensors at multiples of this many bytes in their scratch."""
@@ -27,7 +27,7 @@ _ACTIVATIONS = "activations"
 
 @dataclass(frozen=True)
 class _Placed:
-    """Where everything is: for each value, and for the scratch of each step."""
+    """The place of each value, and of the scratch of each step."""
 
     values: list[Place | None]
     scratch: list[Place | None]
@@ -122,7 +122,7 @@ class _Planner:
         return [arena(*each) for each in names]
 
     def _spread(self) -> None:
-        """Chooses a memory for all that `arenas` leaves open. What shares memory stays together."""
+        """Chooses a memory for all values that `arenas` does not name. Sharing values stay together."""
         count, options = len(self._schedule.values), self._options
         used = [0] * count  # how often the bytes of each root are read or written
         for step in self._schedule.steps:
@@ -141,7 +141,7 @@ class _Planner:
             self._arenas[i] = self._arenas[shared.root] or next(iter(options.memories))
 
     def _movables(self, used: Sequence[int]) -> list[tuple[int, Movable]]:
-        """Returns what is placed: roots by value, and the scratch of steps after all values."""
+        """Returns the memory to be placed: roots by value, and the scratch of steps after all values."""
         spans: dict[int, list[int]] = {}
         for i, shared in enumerate(self._shared):
             if self._is_planned(i):
@@ -193,7 +193,7 @@ class _Planner:
         return self._arenas[root] == self._arenas[whole]
 
     def _in_memory_of_the_caller(self) -> set[int]:
-        """Returns the values whose memory is the caller's: inputs, and what outputs are computed in."""
+        """Returns the values in the caller's memory: inputs, and the values in whose memory outputs are."""
         found = set()
         if not self._options.plan_inputs:
             found |= {i for i, value in enumerate(self._schedule.values) if value.kind == "input"}
@@ -257,7 +257,7 @@ class _Planner:
 
 
 def _by_root(shared: Sequence[Shared]) -> list[int]:
-    """Returns all values, each after the one whose memory it shares."""
+    """Returns all values in an order in which each comes after the value whose memory it shares."""
     found: dict[int, None] = {}
     for i in range(len(shared)):
         chain = []

@@ -1,7 +1,7 @@
 """Reads memory plans that `MemoryPlan.to_json` and `MemoryPlan.to_csv` wrote.
 
-A JSON file has the whole plan. A CSV file has the buffers: the arenas are as large as their buffers need, the
-bounds are the greatest sums of live bytes, and steps have numbers for names. Every plan that is read is
+A JSON file has the whole plan. A CSV file has only the buffers: an arena is as large as its buffers need, its
+bound is the greatest sum of live bytes, and steps are named by their numbers. Every plan that is read is
 checked again: alignment, sizes of arenas, sharing, and buffers that overlap in time and bytes.
 """
 
@@ -115,7 +115,7 @@ def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:
 
 
 def _require_few(path: str | os.PathLike[str], arenas: Collection[str]) -> None:
-    """Refuses more arenas than a device has memories: each costs a walk over all buffers and steps."""
+    """Refuses more arenas than devices have memories: checking each arena visits all buffers and steps."""
     if len(arenas) > _MOST_ARENAS:
         raise _refusal(path, "there are too many arenas", f"{_MOST_ARENAS} at most", len(arenas))
 
@@ -130,7 +130,7 @@ def _named(fault: str, members: Sequence[MemoryBuffer]) -> str:
 def _places(
     path: str | os.PathLike[str], buffers: Sequence[MemoryBuffer], arena: str, alignment: int = 1
 ) -> list[tuple[int, int, int, int, str, int, int]]:
-    """Returns the buffers of an arena as the planner and the check take them."""
+    """Returns the buffers of an arena in the form of the planner and the check."""
     members = [each for each in buffers if each.arena == arena and each.kind != "internal"]
     position = {each.name: i for i, each in enumerate(members)}
     found = []
@@ -142,7 +142,7 @@ def _places(
                     path, f"'{each.name}' shares memory with what is not there", arena, each.alias_of
                 )
             target = position[each.alias_of]
-            offset = max(0, each.offset - members[target].offset)  # the check finds what begins before
+            offset = max(0, each.offset - members[target].offset)  # the check reports a negative offset
         asked = 1 if each.alias == "view" else alignment
         found.append((each.nbytes, asked, each.first, each.last, each.alias, target, offset))
     return found
@@ -187,7 +187,7 @@ def _list(path: str | os.PathLike[str], data: Mapping[str, Any], key: str, kind:
 
 
 def _buffer(path: str | os.PathLike[str], where: str, row: Mapping[str, Any], end: int) -> MemoryBuffer:
-    """Returns a buffer that is needed until step `end` at most."""
+    """Reads a buffer, whose last step is `end` at most."""
     missing = [key for key in _COLUMNS if key not in row]
     if missing:
         raise _refusal(path, f"{where} has no {missing[0]}", ", ".join(_COLUMNS), ", ".join(row))

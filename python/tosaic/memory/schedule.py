@@ -1,4 +1,4 @@
-"""What a program computes, step by step, as far as memory is concerned: `Schedule`.
+"""`Schedule`: the computation of a program, step by step, as far as memory is concerned.
 
 ::
 
@@ -32,11 +32,11 @@ class Value:
     shape : tuple of int
     nbytes : int
     part : str
-        Who makes it: ``host``, or the name of a group.
+        ``host``, or the name of the group that makes it.
     path : str
         The place of an input or state in the call.
     view_of : (int, int) or None
-        The value whose bytes it has, and the first of these bytes. Nothing writes a view.
+        The value of which it is a view, and its first byte in that. No step writes a view.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Step:
         ``host``, or the name of the group.
     reads, writes : tuple of int
     in_place : tuple of int
-        Values among `reads` over which the first of `writes` may be written, if the sizes are equal.
+        Values among `reads` that the first of `writes` may overwrite, if the sizes are equal.
     scratch : int
         Bytes that the step needs while it runs.
     internals : tuple of Internal
         The tensors in the scratch.
     parts : tuple of (int, int)
-        For a concatenation: values among `reads` that may be in the first of `writes` already, and the byte
-        of the result at which each begins.
+        For a concatenation: (value among `reads`, first byte in the first of `writes`) for each operand that
+        may be at its place in the result already.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Schedule:
     outputs : list of (str, int)
         Paths and values that the caller reads at the end.
     new_values : list of (int, int)
-        States and inputs that have a new value at the end, and these values.
+        (state or input, its new value) for each state and input that has a new value at the end.
     loops : list of (int, int)
         First and last step of each loop. A value that a step of the loop reads or writes is needed until the
         loop has ended.
@@ -132,7 +132,7 @@ class Schedule:
 
     @property
     def end(self) -> int:
-        """The step at which outputs are read: the one after the last."""
+        """The number of the step after the last one, at which the caller reads outputs."""
         return len(self.steps)
 
     @property
@@ -146,8 +146,8 @@ class Schedule:
         return len(self.values) - 1
 
     def contents(self, value: int) -> tuple[int, int]:
-        """Returns the value that is not a view whose bytes a value has, and the first of these bytes."""
-        chain: list[tuple[int, int]] = []  # views, each of the next one, and where they begin in it
+        """Returns the base of a value, possibly through several views, and the value's first byte in it."""
+        chain: list[tuple[int, int]] = []  # views, each with its first byte in the next one
         at = value
         while at not in self._contents and (view := self.values[at].view_of) is not None:
             chain.append((at, view[1]))
@@ -159,7 +159,7 @@ class Schedule:
         return found, offset
 
     def in_loops(self) -> list[bool]:
-        """Returns, for each step, whether a loop repeats it."""
+        """Returns, for each step, whether it is in a loop."""
         change = [0] * (len(self.steps) + 1)
         for begin, end in self.loops:
             change[begin] += 1

@@ -1,16 +1,16 @@
-"""Which values share memory, and how long each is needed: `share`.
+"""`share`: decides which values share memory, and how long each value is needed.
 
 The rules:
 
 - A view has the memory of its base.
-- The first result of a step may be computed over an operand if the step allows it, nobody reads the operand
-  afterwards, it fills its memory, both have the same size, and no other operand is in that memory.
-- An operand of a concatenation of whole blocks is written into the result, if it fills memory of its own, if
-  its contents are read no longer than the result is left alone, and if no step then needs more bytes than any
-  step needed before. The result has its memory from the first step of its parts.
-- Nothing is computed over an operand inside a loop, whose next round may read the operand again.
-- An input that the caller owns, and a state, are overwritten only by their own new values. An input whose
-  memory is planned belongs to the program once it is read.
+- The first result of a step may be written over an operand if the step allows it, the operand is not read
+  afterwards, it occupies its whole memory, both have the same size, and no other operand is in that memory.
+- An operand of a concatenation of whole blocks is written into the result if three conditions hold: it
+  occupies its own memory alone; its contents are not read after the result is overwritten; and the greatest
+  need of all steps does not rise. The memory of the result is in use from the first step of its parts on.
+- In a loop, no operand is overwritten, since the next iteration may read it again.
+- An input that the caller owns, and a state, are overwritten only by their own new values. The memory of an
+  input that is planned can be reused once it was read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tosaic.memory.schedule import Schedule, Step
 
 @dataclass(frozen=True)
 class Shared:
-    """How a value is in memory.
+    """The memory of a value.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class Shared:
     kind : str
         ``none``, ``view``, ``in_place`` or ``part``.
     target : int or None
-        The value whose memory it shares.
+        The value with which it shares memory directly.
     offset : int
         The first byte in the target.
     root : int
-        The value to which the memory belongs.
+        The value that owns the memory.
     at : int
         The first byte in the root.
     """
@@ -63,16 +63,16 @@ def lifetimes(schedule: Schedule) -> tuple[list[int], list[int]]:
     for number, those in (*touched, (schedule.end, schedule.final)):
         for value in those:
             first[value], last[value] = min(first[value], number), max(last[value], number)
-    for value in reversed(range(len(values))):  # views are after their bases, so that views of views count
+    for value in reversed(range(len(values))):  # bases come before their views, so views of views count
         view = values[value].view_of
         if view is not None and first[value] != untouched:
             base = view[0]
             first[base], last[base] = min(first[base], first[value]), max(last[base], last[value])
-    # An inner loop ends before the outer one: what it extends may have to be extended again.
+    # Inner loops come first, since a lifetime that one extends may reach into the outer loop.
     for begin, end in sorted(schedule.loops, key=lambda loop: loop[1]):
         met = (first <= end) & (last >= begin)
         first[met], last[met] = np.minimum(first[met], begin), np.maximum(last[met], end)
-    for value in np.flatnonzero(first == untouched):  # nothing reads it: a view lives when its base begins
+    for value in np.flatnonzero(first == untouched):  # never used: a view lives at the first step of its base
         view = values[value].view_of
         first[value] = last[value] = 0 if view is None else first[view[0]]
     return first.tolist(), last.tolist()
@@ -97,12 +97,12 @@ def share(
     may_overwrite : callable
         ``may_overwrite(root, result)``: True if the memory of `root` may hold `result`.
     may_be_part : callable, optional
-        ``may_be_part(root, result)``: True if the memory of `root` may be a part of that of `result`. Without
-        it, nothing is written into the result of a concatenation.
+        ``may_be_part(root, result)``: True if the memory of `root` may become a part of the memory of
+        `result`. None: no operand is written into the result of a concatenation.
     alignment : int
         The alignment of values that are not views.
     leaving : set of int
-        Values that are computed in memory of the caller where they fill a memory.
+        Values that are computed in the caller's memory if they occupy a whole memory.
     """
     sharing = _Sharing(schedule, may_overwrite)
     sharing.compute_in_place(in_place)
@@ -121,9 +121,9 @@ class _Sharing:
         self._may_overwrite = may_overwrite
         self._first, self._last = lifetimes(schedule)
         self._read_until = list(self._last)
-        self._target: dict[int, int] = {}  # results in place of operands
-        self._part: dict[int, tuple[int, int]] = {}  # memories in results of concatenations
-        self._nearer: dict[int, tuple[int, int]] = {}  # a value nearer to the owner, and the first byte in it
+        self._target: dict[int, int] = {}  # result -> operand that it overwrites
+        self._part: dict[int, tuple[int, int]] = {}  # memory -> result of a concatenation, first byte in it
+        self._nearer: dict[int, tuple[int, int]] = {}  # value -> value nearer to its owner, first byte in it
 
     def compute_in_place(self, in_place: bool) -> None:
         repeated = self._schedule.in_loops()
@@ -139,11 +139,11 @@ class _Sharing:
         return [self._shared(i) for i in range(len(self._schedule.values))]
 
     def _owner(self, value: int) -> tuple[int, int]:
-        """Returns the value to which the memory of a value belongs, and the first byte in it."""
+        """Returns the value that owns the memory of a value, and the value's first byte in it."""
         value, at = self._schedule.contents(value)
         chain: list[
             tuple[int, int]
-        ] = []  # values, each in the memory of the next, and where they begin in it
+        ] = []  # values, each with its first byte in the memory of the next value of the chain
         while (step := self._step_to_owner(value)) is not None:
             chain.append((value, step[1]))
             value = step[0]
@@ -154,7 +154,7 @@ class _Sharing:
         return value, at + offset
 
     def _step_to_owner(self, value: int) -> tuple[int, int] | None:
-        """Returns a value in whose memory another one is, and the first byte in it; None for an owner."""
+        """Returns the value in whose memory a value is, and its first byte there; None for an owner."""
         if value in self._nearer:
             return self._nearer[value]
         if value in self._target:
@@ -189,12 +189,12 @@ class _Sharing:
             self._part |= {root: parts[root] for root in memories.joined(self._root(whole), parts)}
 
     def _fills(self, value: int) -> bool:
-        """True if a value has all of the memory in which it is."""
+        """True if a value occupies the whole memory in which it is."""
         values = self._schedule.values
         return values[value].nbytes == values[self._root(value)].nbytes
 
     def _parts(self, step: Step, overwritten: Mapping[int, int], alignment: int) -> dict[int, int]:
-        """Returns the memories that may be a part of the result of a concatenation, and where they begin."""
+        """Returns the memories that may become parts of a concatenation's result, with their first bytes."""
         whole = step.writes[0]
         found: dict[int, int] = {}
         end = self._first[overwritten[whole]] if whole in overwritten else self._schedule.end + 1
@@ -257,7 +257,7 @@ class _Memories:
         return -(-nbytes // self._alignment) * self._alignment
 
     def need(self, root: int, first: int, last: int, nbytes: int) -> None:
-        """Notes that a memory is needed in some steps."""
+        """Records that a memory is needed from one step to another."""
         begin, end, known = self._spans.get(root, (first, last, 0))
         self._spans[root] = min(begin, first), max(end, last), max(known, self._aligned(nbytes))
 
@@ -271,9 +271,9 @@ class _Memories:
         self._needed[first : last + 1] += sign * nbytes
 
     def joined(self, whole: int, parts: Iterable[int]) -> list[int]:
-        """Makes memories parts of another one, as far as the greatest need does not rise; returns these.
+        """Makes memories parts of another one, as long as the greatest need does not rise; returns the parts.
 
-        The earliest are left out first, because the whole is needed from its earliest part on.
+        The earliest parts are given up first, because the whole memory is needed from its earliest part on.
         """
         chosen = sorted(parts, key=lambda root: -self._spans[root][0])
         if not chosen:

@@ -1,9 +1,9 @@
-"""Spreads buffers over several memories of limited size: which buffer goes where.
+"""Spreads buffers over several memories of limited size.
 
-The memories are given fastest first. The buffers are taken in this order: those whose bytes are read and
-written most often first; of these, those that are needed for the shortest time; of these, the largest. Each
-goes into the first memory in which it and all that went there before have a place. So the bytes that are used
-most are in the fast memory, and the traffic to the slow ones is small.
+The memories are given fastest first. Buffers are placed in this order: most frequently read and written
+first; among equals, those that are needed for the shortest time; then the largest. Each buffer goes into the
+first memory in which it fits together with the buffers that are already there. So the most used bytes are in
+the fast memory, and the traffic to slow memories is small.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from tosaic import _core
 
 Fields: TypeAlias = tuple[int, int, int, int, str, int, int]
-"""A buffer as the planner of one arena takes it."""
+"""A buffer in the form that the core's planner takes."""
 
 
 @dataclass(frozen=True)
 class Movable:
-    """Memory that can be in any of several memories.
+    """A buffer that can be placed in any of several memories.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ def spread(
     memories : mapping of str to (int or None, int)
         Size (None for no limit) and alignment of each, fastest first.
     fixed : mapping of str to sequence of Movable
-        The values that are in a memory in any case.
+        The buffers whose memory is fixed.
     """
     *limited, last = memories
     found = [last] * len(movables)
@@ -94,8 +94,8 @@ class _Memory:
     def take(self, offered: Sequence[_Numbered]) -> list[int]:
         """Takes the values that fit, in this order; returns the numbers of the taken values.
 
-        All values for which no step needs too many bytes are placed together. If that fails, each half is
-        tried.
+        First, all values are placed together for which no step needs too many bytes. If that fails, each half
+        is tried separately.
         """
         chosen = [each for each in offered if self._has_room(each[1])]
         if not chosen or self._fits():
@@ -107,7 +107,7 @@ class _Memory:
         return [] if middle == 0 else self.take(offered[:middle]) + self.take(offered[middle:])
 
     def _has_room(self, movable: Movable) -> bool:
-        """Adds the movable, if no step then needs more bytes than there are."""
+        """Adds the movable, unless a step then needs more bytes than the memory has."""
         self._add(movable, 1)
         needed = self._needed[movable.first : movable.last + 1]
         if self._size is not None and needed.max() > self._size:
@@ -121,7 +121,7 @@ class _Memory:
         self._needed[movable.first : movable.last + 1] += sign * nbytes
 
     def _fits(self) -> bool:
-        """True if a place for all is found."""
+        """True if the planner finds a place for all values."""
         if self._size is None:
             return True
         fields: list[Fields] = [
@@ -136,7 +136,7 @@ def _aligned(nbytes: int, alignment: int) -> int:
 
 
 def peak_of(movables: Sequence[Movable], alignment: int) -> tuple[int, int]:
-    """Returns the step at which most is needed, and how much."""
+    """Returns the step at which the most bytes are needed, and their number."""
     change: dict[int, int] = {}
     for each in movables:
         nbytes = _aligned(each.nbytes, alignment)

@@ -1,1 +1,1 @@
-"""Programs from whatever holds one: files, exported programs, graphs."""
+"""Opens programs from all their forms: files, exported programs, graphs."""

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """The options of `open_program`. A reader ignores those that mean nothing for its kind of file."""
+    """The options of `open_program`. A reader ignores options that do not apply to its kind of file."""
 
     bind: Any = None
     operators: Sequence[ForeignOp] = ()
@@ -148,9 +148,9 @@ def program_of(
 ) -> Program:
     """Returns `source` as a `Program`.
 
-    `source` is a `Program`, what has one (`as_program`), a `Graph`, an exported program of torch or a path.
-    The program of a `Lowered` is its stage ``tosa``, the program of a `SplitLowered` is its host, and the
-    program of a `PteFile` its method ``forward`` or its only one. `bind` is ignored if `source` cannot have
+    `source` is a `Program`, an object with a program (`as_program`), a `Graph`, an exported program of torch
+    or a path. The program of a `Lowered` is its stage ``tosa``, that of a `SplitLowered` its host, and that
+    of a `PteFile` its method ``forward`` or its only method. `bind` is ignored if `source` cannot have
     symbolic dimensions. `operators` are for an exported program or a file, and ignored otherwise. `trust` is
     for a path, as in `open_program`.
 
@@ -169,7 +169,7 @@ def program_of(
 
 
 def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> None:
-    """Raises InvalidGraph if `bind` or `operators` are given, and no source is one that they apply to.
+    """Raises InvalidGraph if `bind` or `operators` are given, but apply to none of the sources.
 
     Symbolic dimensions are in exported programs and ``.pt2`` files; descriptions of operators apply to
     exported programs and files.
@@ -213,13 +213,13 @@ def open_program(
 ) -> Program:
     """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text, or `Program.save`'s archive.
 
-    For a ``.pte`` file, the program is the method ``forward``, or the only method; `tosaic.load_pte` has all.
+    For a ``.pte`` file, the program is the method ``forward``, or the only one; `tosaic.load_pte` has all.
 
     A ``.pt2`` file is read without torch: its weights are views of the mapped file. The libraries whose
-    operators it calls need not be installed. A call that tosaic does not read by itself needs torch's
+    operators it calls need not be installed. If tosaic cannot read a call itself, it needs torch's
     decompositions: then torch's own loader reads the file if torch is installed, imports these libraries, and
-    a diagnostic says so. It gets a copy of the file that runs no code. A file that needs more, such as a
-    custom object, is refused unless you trust it.
+    a diagnostic says so. The loader gets a copy of the file that runs no code. A file that needs code, such
+    as a custom object, is refused unless you trust it.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp
 
 
 def _read_pt2(file: Path, options: OpenOptions) -> Program:
-    """Reads a ``.pt2`` file by our own reader, or with torch if the file needs it and torch is installed."""
+    """Reads a ``.pt2`` file with tosaic's reader, or with torch if that is needed and torch is installed."""
     from tosaic.pt2.program import read_pt2
 
     described = operators_by_target("open", options.operators)
@@ -330,7 +330,7 @@ Reader = Callable[[Path, OpenOptions], Program]
 """Reads a program from a file."""
 
 READERS: dict[FileKind, Reader] = {PT2: _read_pt2, TOSA: _read_tosa, PTE: _read_pte}
-"""What reads each kind of file."""
+"""The readers by kind of file."""
 
 
 @checked
@@ -356,7 +356,7 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
 
 
 def _exported_program(source: Any) -> Any:
-    """Returns an exported program, or the one that an ExecuTorch program manager holds.
+    """Returns an exported program, or the exported program of an ExecuTorch program manager.
 
     Raises
     ------

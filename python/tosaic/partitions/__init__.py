@@ -1,4 +1,4 @@
-"""Which nodes of a program go to which target: claimants."""
+"""Partitions: which claimant takes which nodes of a program."""
 
 from __future__ import annotations
 

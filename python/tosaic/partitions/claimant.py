@@ -1,4 +1,4 @@
-"""Who takes nodes of a program: `Claimant`, its verdicts and the user's rules."""
+"""`Claimant`: which nodes of a program a target takes, with verdicts and the user's rules."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CONVERSIONS = ("quantize", "dequantize")
 
 
 def planned_graph(imported: _core.Graph) -> _core.Graph:
-    """Returns the graph that claimants judge, of a program that is not lowered.
+    """Returns the graph that claimants judge, for a program that is not lowered.
 
-    Its quantization is on values, and each float operator has dequantize nodes of its own.
+    In it, values have qparams, and each float operator reads its own dequantize nodes.
     """
     return _core.with_own_dequantize(_core.before_integers(imported))
 
@@ -52,7 +52,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claimant takes a node. A verdict is true in a condition if it does.
+    """Whether a claimant takes a node. A verdict is true in a condition if the claimant takes the node.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class ClaimantRule:
     Attributes
     ----------
     kind : {"op", "name", "module", "where"}
-        What the rule matches: an operator, a node, a module with all that is inside, or nodes for which a
+        What the rule matches: an operator, a node, a module with everything inside, or nodes for which a
         function returns true.
     value : str
         The name to match; for a function, its name.
@@ -105,11 +105,11 @@ class ClaimantRule:
 
 @dataclass(frozen=True)
 class Claimant:
-    """Who takes nodes of a program, as data: a target, limits of a device, and rules of the user.
+    """A taker of nodes of a program, as data: a target, limits of a device, and rules of the user.
 
-    A claimant is made by `named`. Its verdicts are given before a program is lowered, and agree with what
-    lowering can do: claimants with a target take a node if it lowers by itself, and if the operators of
-    TOSA that it becomes are within the limits of the device.
+    `named` makes a claimant. Its verdicts are made before a program is lowered, and agree with the lowering:
+    claimants with a target take a node if it can be lowered alone, and if the resulting TOSA operators are
+    within the limits of the device.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ class Claimant:
     target : str
         The TOSA target for which groups of nodes are lowered; empty for claimants that do not read TOSA.
     arithmetic : str
-        The TOSA target in which the claimant's arithmetic is written. It is `target`, if there is one. Groups
-        of Cortex-M and Neutron are lowered to it, too, so that they compute the integers of CMSIS-NN, as on
-        a Cortex-M. Nothing was run on a Neutron. Empty for the host.
+        The TOSA target in which the claimant's arithmetic is expressed; equal to `target`, if there is one.
+        Groups of Cortex-M and Neutron are lowered to it, too, and compute the integers of CMSIS-NN, as on a
+        Cortex-M. Nothing was run on a Neutron. Empty for the host.
     semantics : {"tosa", "cmsis-nn"}
         The integer forms of operators; `rounding`, `average_pool` and `softmax` are three of them.
     rounding : {"single_round", "inexact_round", "double_round"}
@@ -137,7 +137,7 @@ class Claimant:
     least_size : int
         The least number of nodes of a group. Nodes that only move or convert elements do not count.
     preserved : tuple of str
-        Composite operators that have to reach the claimant whole.
+        Composite operators that reach the claimant without being decomposed.
     rules : tuple of ClaimantRule
         Rules of the user. Rules of the most specific kind decide: ``name``, then ``where``, ``module``,
         ``op``.
@@ -177,7 +177,7 @@ class Claimant:
             A TOSA target such as ``TOSA-1.0+INT``, or one of `names`: ``ethos-u55-128``, ``vgf``,
             ``cortex-m55``, ``neutron``, ``host`` ...
         alias : str
-            A name for reports, in the place of `name`.
+            A name for reports, instead of `name`.
         least_size : int, optional
             The least number of nodes of a group; that of the built-in claimant by default.
         connected : bool, optional
@@ -245,8 +245,8 @@ class Claimant:
         Parameters
         ----------
         op : str or sequence of str, optional
-            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign one. A list has
-            several: each is a rule, and each has to match a node of the program.
+            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign operator. A list
+            adds a rule for each entry, and each entry has to match a node of the program.
         name : str or sequence of str, optional
             Name of a node, of one of its results, or of the FX call from which it comes.
         module : str or sequence of str, optional
@@ -279,11 +279,11 @@ class Claimant:
         where: Callable[[_core.Node], bool] | None = None,
         why: str = "",
     ) -> Claimant:
-        """Returns a copy that takes no other nodes than those that match.
+        """Returns a copy that takes only the nodes that match.
 
-        It still takes a node only if the device does. With several rules of `only`, a node has to match all.
-        Parameters and errors are as for `deny`. A program without a node that matches an entry is refused
-        when the claimant judges it.
+        It still takes a node only if the device supports it. With several rules of `only`, a node has to
+        match all. Parameters and errors are as for `deny`. A program in which no node matches an entry is
+        refused when the claimant judges it.
 
         Examples
         --------
@@ -347,8 +347,8 @@ class Claimant:
         Raises
         ------
         InvalidGraph
-            The program is lowered already, it has no such node, a rule matches no node, nobody has the
-            operator of a rule, or two rules of one kind contradict each other.
+            The program is lowered already, it has no such node, a rule matches no node, a rule names an
+            operator that does not exist, or two rules of one kind contradict each other.
 
         Examples
         --------
@@ -386,7 +386,7 @@ class Claimant:
                 if whole:
                     rule.where.require_matches(graph)
                 if not any(map(rule.where, nodes)):
-                    continue  # every node matches
+                    continue  # the rule matches every node
             rules.append(_rule(rule, nodes))
         return tuple(
             Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
@@ -457,7 +457,7 @@ def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
 
 
 def _matched(verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -> tuple[str, tuple[Any, ...]]:
-    """Returns what a rule matches by, and the names or the function to match."""
+    """Returns the kind of a rule, and the names or the function that it matches."""
     given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
     if len(given) != 1:
         raise invalid(
@@ -503,7 +503,7 @@ class _Others:
         return f"only({self.kind}={shown_values!r})"
 
     def __call__(self, node: _core.Node) -> bool:
-        """True for a node that matches no value. Conversions of elements between parts always match."""
+        """True for a node that matches no value. Quantize and dequantize nodes are never denied."""
         return node.op not in _CONVERSIONS and not any(self._matches(value, node) for value in self.values)
 
     def require_matches(self, graph: _core.Graph) -> None:

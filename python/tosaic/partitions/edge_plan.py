@@ -33,7 +33,7 @@ class EdgeGroup:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """Which calls of an exported program a claimant gets, as delegates, and why it does not get the others.
+    """Which calls of an exported program go into a claimant's delegates, and why other calls do not.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class EdgePlan:
     partition: PartitionPlan = field(repr=False)
 
     def why(self, node: Any) -> NodePlace:
-        """Returns where a call goes, with all reasons of the claimant that does not take it.
+        """Returns where a call goes, with all reasons of the claimant against it.
 
         Parameters
         ----------

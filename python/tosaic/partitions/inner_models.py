@@ -1,12 +1,12 @@
-"""Models of nodes that claimants have taken: these nodes go to the host, where models compute them.
+"""Models of nodes inside of groups: these nodes move to the host, where the models compute them.
 
 ::
 
     group0: conv ─▶ relu ─▶ conv          models={Nodes(kind="conv"): f}
-    conv (f) ─▶ group0: relu ─▶ conv (f)  the program is split anew; the rest stays with its claimant
+    conv (f) ─▶ group0: relu ─▶ conv (f)  the program is split again; the rest stays with its claimant
 
-A lowered group has operators of TOSA in place of the nodes. On the host, a node is as in the program: a model
-gets its integers, in torch's axes. The nodes that are left are lowered for their claimants as before.
+A lowered group has TOSA operators instead of the nodes. On the host, a node is as in the program: a model
+gets its integers, in torch's axis order. The other nodes are lowered for their claimants as before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelledNodes:
-    """True for nodes that a model computes, by name: a function for `Claimant.deny`."""
+    """A condition for `Claimant.deny`: true for nodes that a model computes, by name."""
 
     names: frozenset[str]
 
@@ -37,7 +37,7 @@ class ModelledNodes:
         return node.name in self.names
 
     def denied_to(self, claimant: Claimant) -> Claimant:
-        """Returns the claimant without the nodes."""
+        """Returns the claimant with a rule that denies these nodes."""
         return claimant.deny(where=self, why="a model computes it")
 
 
@@ -49,7 +49,7 @@ def reaching_inside(
     """Splits a program again if models select nodes inside of groups, and returns the models for its host.
 
     A key that is the name of a group, ``group0``, or all nodes (``"*"``) needs no new split.
-    Keys that select nothing are left to the graph of the host, which refuses them.
+    Keys that select nothing stay, and the host's graph refuses them.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def _is_all(key: Any) -> bool:
 
 
 def _group_named(key: Any, groups: Mapping[str, Group]) -> str | None:
-    """Returns the name of the group that a key means."""
+    """Returns the name of the group that a key names, or None."""
     names = [key] if isinstance(key, str) else [key.kind, key.name]
     return next((name for name in names if name in groups), None)
 
@@ -105,9 +105,9 @@ _GroupOf = Callable[[_core.Node], "list[tuple[str, int]]"]
 
 
 def _claimed(plan: PartitionPlan) -> Iterator[tuple[NodeIndex, _GroupOf]]:
-    """Yields, for each graph, its nodes by key, and what of a node is in which group: the node, by its name.
+    """Yields, for each graph, an index of its nodes, and a function from nodes to claimed nodes and groups.
 
-    A node of a region of a claimed node leaves the group with that node.
+    For a node of a region of a claimed node, it also returns that node, which leaves its group with it.
     """
     for _, each in plan.all_plans():
         group_by_name: dict[str, list[tuple[str, int]]] = {}

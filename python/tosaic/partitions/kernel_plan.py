@@ -1,4 +1,4 @@
-"""How a plan became kernels inside of ExecuTorch: `KernelProgram`."""
+"""`KernelProgram`: the kernels inside of ExecuTorch that a plan became."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tosaic.ports.port_names import near_names
 
 @dataclass(frozen=True)
 class KernelNode:
-    """What became of a node of the plan.
+    """The outcome of one node of the plan.
 
     Attributes
     ----------
     node, op, module_path, source : str
-        The node of the planned graph, its operator, and where it comes from.
+        The name of the node in the planned graph, its operator and its origin.
     calls : tuple of str
-        The calls of the program that it stands for.
+        The calls of the program that the node represents.
     claimant : str
-        Who takes it in the plan; ``host`` if nobody does.
+        The claimant that takes it in the plan; ``host`` if no claimant does.
     status : {"kernel", "merged", "integers", "refused", "left"}
         ``kernel``: the claimant's kernels compute it. ``merged``: it is part of the kernel of another node,
-        or only changes a scale.
-        ``integers``: a portable kernel moves or clamps its integers. ``refused``: the claimant takes it, but
-        ExecuTorch's passes do not make a kernel of it, so it is as the program has it, between dequantize and
-        quantize calls. ``left``: it is for the host or another claimant, and as the program has it.
+        or only changes a scale. ``integers``: a portable kernel moves or clamps its integers. ``refused``:
+        the claimant takes it, but ExecuTorch's passes make no kernel of it, so it stays as in the program,
+        between dequantize and quantize calls. ``left``: it is for the host or another claimant, and stays as
+        in the program.
     kernels : tuple of str
-        The operators that compute it: ``cortex_m::quantized_conv2d``. None for nodes left or refused.
+        The operators that compute it: ``cortex_m::quantized_conv2d``. Empty for nodes left or refused.
     reason : str
         Why it was merged, refused or left.
     """
@@ -49,7 +49,7 @@ class KernelNode:
 
 @dataclass(frozen=True)
 class KernelProgram(Reportable):
-    """A program of ExecuTorch with kernels of a CPU, and what became of each node of the plan.
+    """A program of ExecuTorch with kernels of a CPU, and the outcome of each node of the plan.
 
     `tosaic.executorch.cortex_m_program` makes it.
 
@@ -60,7 +60,7 @@ class KernelProgram(Reportable):
     claimant : str
         The claimant whose nodes are kernels.
     plan : PartitionPlan
-        The plan over the quantized program, whose calls `nodes` names.
+        The plan over the quantized program; `nodes` names the calls of that program.
     nodes : tuple of KernelNode
         In the order of the planned graph.
     channels_last : tuple of str
@@ -80,7 +80,7 @@ class KernelProgram(Reportable):
 
     @property
     def left(self) -> Mapping[str, tuple[KernelNode, ...]]:
-        """The nodes that are left as the program has them, by who takes them in the plan."""
+        """The nodes that stay as in the program, by the claimant that takes them in the plan."""
         found: dict[str, list[KernelNode]] = {}
         for each in self.nodes:
             if each.status == "left":
@@ -88,7 +88,7 @@ class KernelProgram(Reportable):
         return {claimant: tuple(nodes) for claimant, nodes in found.items()}
 
     def why(self, name: str) -> KernelNode:
-        """Returns what became of a node: by its name, or by the name of a call that it stands for.
+        """Returns the outcome of a node: by its name, or by the name of a call that it represents.
 
         Raises
         ------

@@ -1,11 +1,11 @@
 """The payload of a claimant's groups, and the compile specs of a delegate.
 
-Keys of compile specs that Arm's backends have, too, have the same meaning: ``tosa_spec``, ``compile_flags``,
-``output_format`` and, for some devices, ``target``. ``tosaic`` has the claimant and the id of the runtime.
+Arm's backends have some keys of compile specs with the same meaning: ``tosa_spec``, ``compile_flags``,
+``output_format`` and, for some devices, ``target``. The key ``tosaic`` has the claimant and the runtime's id.
 
 ExecuTorch finds the backend of a delegate by the name of a class, and its runtime by an id in the file. Arm's
-classes have the names of the runtimes. Ours have names of their own, so that both can be loaded, and the id
-of the runtime is written when the program is lowered (`tosaic.executorch.delegates.runtime_ids`).
+classes have the names of the runtimes. Ours have other names, so that both can be loaded. The id of the
+runtime is written when the program is lowered (`tosaic.executorch.delegates.runtime_ids`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def kind_of(claimant: Claimant, where: str) -> Payload:
     Raises
     ------
     InvalidGraph
-        The groups of the claimant have none.
+        The groups of the claimant have no payload.
     """
     found = payload_of(claimant.kind) if claimant.target else None
     if found is None:
@@ -44,7 +44,7 @@ def flags_of(payload: Payload, claimant: Claimant, given: Sequence[str], where: 
     Raises
     ------
     InvalidGraph
-        The tool does not take them.
+        The tool does not accept them.
     """
     if given and not payload.takes_flags:
         expected = f"none for '{claimant.name}', since nothing compiles {payload.shown} payloads"
@@ -59,7 +59,7 @@ def require_tool(payload: Payload) -> None:
 
 
 def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> tuple[bytes, CostSummary | None]:
-    """Compiles a ``.tosa`` file for a payload. Returns also what the tool estimates in the same run.
+    """Compiles a ``.tosa`` file for a payload. Also returns the tool's cost estimate of the same run.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> tuple[bytes
         if payload.compile_with_summary is not None:
             return payload.compile_with_summary(data, flags)
         return payload.compile(data, flags), None
-    except OSError as error:  # not of the file that is being written
+    except OSError as error:  # the tool failed, not the writing of the payload's file
         raise unsupported(
             "compile",
             f"the tool of {payload.shown} payloads cannot be run",
@@ -80,7 +80,7 @@ def compiled(payload: Payload, data: bytes, flags: Sequence[str]) -> tuple[bytes
 
 
 def is_kernels(claimant: Claimant) -> bool:
-    """True if the groups of a claimant have no payload: kernels compute them, which a runtime may fuse."""
+    """True if a claimant's groups have no payload: kernels, which a runtime may fuse, compute them."""
     device = device_of(claimant.kind)
     return device is not None and device.is_kernels
 

@@ -1,4 +1,4 @@
-"""Which nodes of a program go where, and why: `PartitionPlan`."""
+"""`PartitionPlan`: which claimant takes which node of a program, and why."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Refusal:
     claimant : str
     rule : str
         The kind of reason: a rule of the claimant such as ``dtype``, or ``too_small`` (the group of the node
-        would have too little work), ``split`` (a node that has to stay with it is refused) or ``rejected``
-        (the claimant took the group but for this node).
+        would have too little work), ``split`` (the claimant refuses a node that has to stay with it) or
+        ``rejected`` (the group could not be lowered because of this node).
     problem : Problem
         What the rule expects and what it found, with the node and its source.
     """
@@ -76,7 +76,7 @@ class Group:
     macs : int
         Multiply-accumulates of one run.
     scratch_bytes : int
-        The size of the temporary buffer that the kernels of the group share: the most that a node needs, as
+        The size of the temporary buffer that the kernels of the group share: the largest of a node, as
         `Claimant.scratch_bytes` returns it. 0 for claimants without kernels of their own.
     """
 
@@ -104,7 +104,7 @@ class Border:
     dtype : str
     shape : tuple of int
     qparams : QParams or None
-        What the integers of a quantized value represent.
+        The qparams of a quantized value.
     made_by : int or None
         The group that makes the value; None for the host, which also has the inputs of the program.
     read_by : tuple of (int or None)
@@ -132,8 +132,8 @@ class QuantizationPlace:
     op : str
         ``quantize`` or ``dequantize``.
     group : int or None
-        The group that has the node, or the group that makes (of a constant: reads) the value whose qparams
-        the node became; None for the host.
+        The group of the node. If the node became qparams of a value, the group that makes the value, or, for
+        a constant, reads it. None for the host.
     why : str
     value : str
         The value whose qparams the node became. Empty if the planned graph still has the node, or if the
@@ -167,10 +167,10 @@ class NodePlace(Reportable):
     ----------
     node, op, module_path, source : str
     claimant : str
-        Who takes it; ``host`` if nobody does.
+        The claimant that takes it; ``host`` if no claimant does.
     group : int or None
     refusals : tuple of Refusal
-        All reasons of the claimants that were asked before and did not take it.
+        The reasons of all claimants that come before that claimant, or of all claimants for the host.
     """
 
     node: str
@@ -192,7 +192,7 @@ class PartitionPlan(Reportable):
         The planned graph: the program after section simplify and, if it is quantized, with qparams on its
         values. Nodes and values in this plan are named as in this graph.
     claimants : tuple of str
-        In the order in which they were asked.
+        In order of priority.
     groups : tuple of Group
         The groups of the graph, then the groups of its regions.
     group_of : tuple of (int or None)
@@ -200,11 +200,11 @@ class PartitionPlan(Reportable):
     refusals : tuple of tuple of Refusal
         By node of the graph.
     at_least : tuple of int
-        By claimant: no grouping has fewer groups of it, given the groups of the claimants before it.
+        By claimant: a proven lower bound of the number of its groups, given the groups of earlier claimants.
     gains : tuple of (str, int, int, int)
-        Operators that stay on the host, with what it would bring if the claimants that refused them took
-        them: the operator, the number of its nodes, and the groups and the host's nodes that the program
-        would have then. The best come first.
+        For each operator that stays on the host, the result if all claimants took it: the operator, the
+        number of its nodes, and the numbers of groups and of host nodes that the program would then have. The
+        best come first.
     host_macs : int
         Multiply-accumulates of the host's nodes.
     imported : Graph, optional
@@ -227,7 +227,7 @@ class PartitionPlan(Reportable):
 
     @property
     def is_minimal(self) -> bool:
-        """True if each claimant has as few groups as are possible after those before it, in regions, too."""
+        """True if each claimant has as few groups as possible, given those of earlier ones; so do regions."""
         own = self.groups[: len(set(self.group_of) - {None})]
         counts = [sum(group.claimant == name for group in own) for name in self.claimants]
         return all(count == least for count, least in zip(counts, self.at_least, strict=True)) and all(
@@ -236,7 +236,7 @@ class PartitionPlan(Reportable):
 
     @property
     def note(self) -> str:
-        """Says that no claimant takes a node, and the reasons of most nodes; empty if there are groups."""
+        """Says that no claimant takes a node, with the most frequent reasons; empty if there are groups."""
         refused = [(node, why) for _, plan in self.all_plans() for node, why in plan._refused()]
         if self.groups or not refused:
             return ""
@@ -248,7 +248,7 @@ class PartitionPlan(Reportable):
         )
 
     def _refused(self) -> Iterator[tuple[_core.Node, tuple[Refusal, ...]]]:
-        """Yields the nodes of the host, without conversions, and why."""
+        """Yields the host's nodes, without conversions, and the reasons why no claimant takes them."""
         for node, group, why in zip(self.graph.nodes, self.group_of, self.refusals, strict=True):
             if group is None and node.op not in ("quantize", "dequantize"):
                 yield node, why
@@ -269,7 +269,7 @@ class PartitionPlan(Reportable):
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """The values that cross between parts, in the order of the graph."""
+        """The values that pass from one part to another, in the order of the graph."""
         return tuple(filter(None, map(self._border, self.graph.values)))
 
     def _border(self, value: _core.Value) -> Border | None:
@@ -339,8 +339,8 @@ class PartitionPlan(Reportable):
     def _quantized_by(node: _core.Node, values: Mapping[str, _core.Value]) -> _core.Value | None:
         """Returns the planned value that has the quantization of a node.
 
-        It is the operand, or the next value before it that the planned graph still has: pads and reshapes may
-        be folded into the nodes around them. Other qparams belong to another node.
+        It is the operand, or the nearest value before it that the planned graph still has: pads and reshapes
+        may be folded into neighbouring nodes. Values with other qparams do not count.
         """
         operand = node.operands[0]
         while operand is not None:
@@ -389,7 +389,7 @@ class PartitionPlan(Reportable):
                     return plan, named[0]
             elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id] == node:
                 return plan, node
-        if isinstance(node, _core.Node):  # of an equal graph, such as that of a copy of the program
+        if isinstance(node, _core.Node):  # possibly of an equal graph, such as of a copy of the program
             nodes = self.graph.nodes
             if node.id < len(nodes) and nodes[node.id].name == node.name:
                 return self, nodes[node.id]

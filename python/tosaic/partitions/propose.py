@@ -2,8 +2,8 @@
 
 1. Each claimant judges each node.
 2. The nodes that it takes become groups, one claimant after the other.
-3. Each group is lowered alone. The nodes that keep it from its target are barred, and so are nodes that read
-   integers of another part which may not fit the lowered group. Step 2 is repeated.
+3. Each group is lowered alone. Nodes because of which it does not lower are barred, and nodes that read
+   integers of another part which the lowered group may represent differently. Step 2 is repeated.
 4. The same is done in the regions of the host's nodes: the branches of a cond, the body of a loop.
 """
 
@@ -81,7 +81,7 @@ def require_pipelines(where: str, pipelines: Any, claimants: Sequence[Claimant])
     Raises
     ------
     InvalidGraph
-        `pipelines` is not a mapping from claimants to pipelines, names a claimant that is not asked, or has a
+        `pipelines` is not a mapping from claimants to pipelines, names a claimant that is not used, or has a
         pipeline for another target.
     """
     targets = {each.name: each.arithmetic for each in claimants if each.arithmetic}
@@ -108,9 +108,9 @@ class Proposal:
     ----------
     plan : PartitionPlan
     host : Graph
-        The nodes of the host, and a call of each group. Regions of the host's nodes are hosts, too.
+        The nodes of the host, and a call of each group. Regions of the host's nodes are hosts likewise.
     parts : tuple of Graph
-        The own groups of the plan.
+        The graphs of the plan's own groups, without groups of regions.
     regions : tuple of Proposal
         The plans of regions, in the order of `PartitionPlan.regions`.
     """
@@ -142,13 +142,13 @@ def propose(
     imported : Graph
         The graph of the program, which is not lowered.
     claimants : sequence of Claimant
-        In the order in which they are asked.
+        In order of priority.
     connected : bool
         Whether all nodes of a group have to be connected.
     gains : bool
-        Whether to compute what one more operator would bring.
+        Whether to compute `PartitionPlan.gains`.
     pipelines : mapping of str to Pipeline, optional
-        The pipelines that are not the default ones, by claimant.
+        By claimant, the pipelines that differ from the default.
     """
     options = _Options(claimants, connected, gains, pipelines or {})
     proposal = _propose(imported, planned_graph(imported), options)
@@ -236,7 +236,7 @@ def _regions(
         for index in range(len(node.regions)):
             region = _core.region_with_constants(graph, node.id, index)
             planned = planned_graph(region)
-            if planned.stage != graph.stage:  # regions have the stage of their graph
+            if planned.stage != graph.stage:  # a region must have the stage of its graph
                 planned = _core.with_own_dequantize(region)
             each = _propose(region, planned, options, first=first, is_region=True)
             first += len(each.plan.groups)
@@ -245,9 +245,9 @@ def _regions(
 
 
 def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) -> list[int]:
-    """By group, the bytes of the largest temporary buffer of its nodes.
+    """Returns, by group, the bytes of the largest temporary buffer of its nodes.
 
-    `groups` has a group by node, or -1, and `takers` a claimant by group.
+    `groups` has by node the index of its group, or -1. `takers` has by group its claimant.
     """
     by_kind = {taker.kind: _core.scratch_bytes(graph, core_claimant(taker.kind)) for taker in takers}
     found = [0] * len(takers)
@@ -258,7 +258,7 @@ def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) 
 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
-    """Returns the graph of a group. A target of floats gets no stage quantized: its nodes convert instead."""
+    """Returns the graph of a group; for a float target, with quantize nodes in place of stage quantized."""
     if claimant.spec is not None and not claimant.spec.has_integers:
         return _core.unfold_qdq(part)
     return part
@@ -279,17 +279,17 @@ class _Maker:
         self._reasons = [
             [verdict.reasons for verdict in claimant.verdicts(graph, whole=whole)] for claimant in claimants
         ]
-        self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
+        self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # (claimant, node) -> problems
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
-        # Floats between integers are integer arithmetic only as a whole.
+        # Float nodes between integers become integer arithmetic only if one claimant takes all of them.
         regions = _core.float_regions(graph)
         self._together = [r for r in regions if any(flags[r].all() for flags in self.supported)]
         self._parted = self._take_parts_away([np.array(region) for region in regions])
 
     def _take_parts_away(self, regions: Sequence[Any]) -> set[tuple[int, int]]:
-        """Claimants with a target of integers lose nodes of regions that they cannot take as a whole.
+        """Removes float regions from integer-only claimants that cannot take the whole region.
 
-        Returns the lost nodes as pairs of claimant and node.
+        Returns the removed nodes, as pairs of claimant and node.
         """
         found: set[tuple[int, int]] = set()
         for index, claimant in enumerate(self._claimants):
@@ -312,7 +312,7 @@ class _Maker:
         return self._dag.claim(claims, self._together, self._values)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
-        """By claimant: a function that names the nodes that keep a group from its arithmetic."""
+        """Returns, by claimant, a function that names the nodes because of which a group does not lower."""
         return [
             self._rejection(index, claimant) if claimant.arithmetic else None
             for index, claimant in enumerate(self._claimants)
@@ -350,7 +350,7 @@ class _Maker:
     def refusals(
         self, of: Sequence[int | None], owners: Mapping[int, int], refused: Sequence[tuple[int, int, str]]
     ) -> tuple[tuple[Refusal, ...], ...]:
-        """By node, the reasons of all claimants that were asked and did not take it.
+        """Returns, by node, the reasons of all claimants before the one that took it.
 
         `owners` has the claimant of each group by the index of the group.
         """
@@ -381,7 +381,7 @@ class _Maker:
         return Problem(what=what[0], where="partition", expected=what[1], **place_of(node))
 
     def gains(self, of: Sequence[int | None]) -> tuple[tuple[str, int, int, int], ...]:
-        """What each operator of the host would bring if the claimants took it: the groups are made again."""
+        """Returns, for each operator of the host, the result of the plan if all claimants supported it."""
         host: dict[str, list[int]] = {}
         for node in self._nodes:
             if of[node.id] is None and node.op not in ("quantize", "dequantize"):

@@ -51,8 +51,8 @@ def save_folder(
 ) -> tuple[Path, ...]:
     """Writes the folder; see `SplitLowered.save`. Parts are by group, and claimants by name.
 
-    First, all files are written to a folder next to their places, and the places are checked. Then the old
-    listing is removed, and the files are renamed, the listing last. So a folder with a listing is whole.
+    First, all files are written to a folder next to the target, and the target paths are checked. Then the
+    old listing is removed, and the files are renamed, the listing last. So a folder with listing is complete.
     """
     folder = make_folder(path)
     earlier = _files_of(folder)
@@ -113,9 +113,9 @@ def _entries(ports: Sequence[Port]) -> list[dict[str, Any]]:
 
 
 def _files_of(folder: Path) -> set[Path]:
-    """Returns the files of a split that the listing of a folder names; none if there is no such listing.
+    """Returns the files of a split that the folder's listing names; empty if there is no such listing.
 
-    They are removed. So a listing of a stranger must not name a file of the user that is in the same folder.
+    A new save removes these files, so a forged listing must not be able to name other files of the folder.
     """
     found = {_LISTING}
     try:
@@ -208,7 +208,7 @@ class SavedGroup:
     name : str
     claimant : str
     tosa : bytes or None
-        What its claimant reads; None if that is no ``.tosa`` file.
+        The ``.tosa`` file for its claimant; None if the claimant does not read TOSA.
     """
 
     name: str

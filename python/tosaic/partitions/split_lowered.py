@@ -1,4 +1,4 @@
-"""A program of several parts, each lowered for its claimant: `SplitLowered`."""
+"""`SplitLowered`: a program of several parts, each lowered for its claimant."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class _Recorder:
-    """A function that remembers copies of its arguments."""
+    """A function that stores copies of its arguments."""
 
     def __init__(self, function: Callable[..., Any], entered: list[tuple[Any, ...]]) -> None:
         self._function = function
@@ -61,7 +61,7 @@ class SplitLowered(Preparable):
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
     results are the results of the program before it was split. `prepare` takes models of groups by these
     names: a model gets the arrays that enter the group. Other keys select nodes of the program, also inside
-    of groups: these nodes leave their groups for the host, where the models compute them, and the rest of the
+    of groups: these nodes move from their groups to the host, where models compute them, and the rest of the
     groups is lowered as before. With ``on="reference"``, the TOSA reference model computes the groups, and
     tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF files on
     Vulkan, and tosaic computes the rest.
@@ -91,7 +91,7 @@ class SplitLowered(Preparable):
         self.overrides = Overrides(self._calls("tosaic"), source.overrides.foreign)
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
-        """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
+        """Returns the function of each group, by name. Groups that `on` cannot run are run on tosaic."""
         reads_files = engine_named("prepare", on) is not None
 
         def runs(group: Group, part: Lowered | Program) -> bool:
@@ -124,9 +124,9 @@ class SplitLowered(Preparable):
     def parts(self) -> tuple[Lowered | Program, ...]:
         """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
 
-        A group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. The integers of
-        Neutron are not known. The device takes the ``source`` of the group, a program of tosaic's
-        operators.
+        A lowered group of Cortex-M or Neutron computes the integers of CMSIS-NN, as a Cortex-M does. The
+        integers of a Neutron are not known. The device gets the ``source`` of the group, a program of
+        tosaic's operators.
         """
         return self._parts
 
@@ -183,10 +183,10 @@ class SplitLowered(Preparable):
         return schedule_of(self, parts, alignment=alignment)
 
     def reached_by(self, models: Any) -> tuple[SplitLowered, Any]:
-        """Returns the program in which models reach their nodes, and the models for its host.
+        """Returns the program in which the models' nodes are on the host, and the models for that host.
 
-        Claimed nodes that a key selects are on the host there; see `prepare`. Without such keys, this program
-        is returned.
+        Claimed nodes that a key selects move to the host; see `prepare`. Without such keys, this program is
+        returned.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class SplitLowered(Preparable):
         return reached, found
 
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
-        """The groups run on what `on` says, and the host's nodes on tosaic."""
+        """Returns the program whose groups run on `on`, and the models of the host's nodes."""
         reached, found = self.reached_by(models)
         return reached if on == "tosaic" else reached._with_functions(reached._calls(on)), Models(found)
 
@@ -241,7 +241,7 @@ class SplitLowered(Preparable):
 
     @checked
     def compare_groups(self, samples: Any, *, threshold_db: float = THRESHOLD_DB) -> dict[str, Comparison]:
-        """Compares each lowered group with its nodes before lowering, on what enters the group in a run.
+        """Compares each lowered group with its nodes before lowering, on the arrays that enter it in a run.
 
         The comparison of whole programs, `tosaic.compare`, sees a group as one node. These comparisons look
         into the groups, node by node.
@@ -277,12 +277,12 @@ class SplitLowered(Preparable):
         """Writes a folder: the files of each group, the host, and a listing. Or a ``.pte`` file.
 
         A path that ends in ``.pte`` makes one file for ExecuTorch's runtime. Groups are its delegates, and
-        kernels of ExecuTorch compute the nodes of the host. The payload of a delegate is what its claimant
-        reads: a ``.tosa`` file, a VGF file or Vela's stream. `tosaic.save_pte` has more options.
+        kernels of ExecuTorch compute the nodes of the host. The payload of a delegate is the file format of
+        its claimant: a ``.tosa`` file, a VGF file or Vela's stream. `tosaic.save_pte` has more options.
 
         A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
-        ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the
-        ``.tosa`` file next to it computes in that arithmetic.
+        ``.tosaic`` file of tosaic's operators; if the claimant has its own integer arithmetic, the ``.tosa``
+        file next to it computes in that arithmetic.
 
         Parameters
         ----------
@@ -333,9 +333,9 @@ def lower_split(
 ) -> SplitLowered:
     """Splits a program between claimants and lowers each group.
 
-    `source` is the program as the user has it, with which `program` is compared. `connected` is that of
+    `source` is the user's program, with which `program` is compared. `connected` is an option of
     `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
-    group and the pass. `pipelines` has the pipelines that are not the default, by claimant. The other options
+    group and the pass. `pipelines` has by claimant the pipelines other than the default. The other options
     are as in `tosaic.lower`.
     """
     start = time.perf_counter()
@@ -376,11 +376,11 @@ def _lower_parts(
     options: Mapping[str, Any],
     pipelines: Mapping[str, Pipeline],
 ) -> tuple[list[Lowered | Program], dict[str, Any]]:
-    """Lowers the own groups of a proposal. Returns them, and the layout plan of their graph."""
+    """Lowers the groups of a proposal, without groups of regions; returns them, and their layout plan."""
     groups = proposal.plan.groups[: len(proposal.parts)]
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in groups]
-    # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
+    # For a claimant that does not read TOSA, the layout plan keeps composite operators, which it gets whole.
     steps: dict[str, Any] = {each.name: each.arithmetic for each in claimants}
     steps |= {name: each.core for name, each in pipelines.items()}
     decomposed = [

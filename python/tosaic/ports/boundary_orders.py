@@ -68,7 +68,7 @@ def boundary_orders(
 def _with_new_values_as_inputs(
     graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
 ) -> list[_Order | None] | None:
-    """Returns the orders of outputs in which a new value of an input has the order of that input."""
+    """Returns the orders of outputs, where the new value of an input has the order of that input."""
     sources = [port.mutated_input for port in graph.outputs]
     if all(source is None for source in sources) or (inputs is None and outputs is None):
         return outputs

@@ -55,7 +55,7 @@ class QuantizedArray:
 class ForeignOp:
     """The description of an operator that tosaic does not have.
 
-    A description is plain data. It is registered nowhere: it applies to the programs that
+    A description is plain data. It is not registered globally: it applies to the programs that
     `tosaic.from_exported` reads with it.
 
     Parameters
@@ -68,14 +68,14 @@ class ForeignOp:
         parameters have the names of the torch operator's: an argument whose parameter has a default is passed
         by name, and only if it differs from the default.
     layout : {"row_major", "any", "channels_last"}
-        The dim order of operands and results in memory. With ``"any"``, the operator computes each element by
-        itself, and all its tensors have one order, whichever; a call with tensors of different ranks, or with
+        The dim order of operands and results in memory. With ``"any"``, the operator is elementwise, and all
+        its tensors have the same, arbitrary order; a call with tensors of different ranks, or with
         per-channel qparams, is row-major. With ``"channels_last"``, tensors of rank 3 to 5 have their
         channels innermost. The kernel always gets arrays with torch's axes. In a program that was read from
         a file, the file states the orders, whatever `layout` is.
     domain, name : str
-        Domain and name of the ``tosa.custom`` that the operator becomes, which no other operator has. Without
-        a name, a program that has the operator runs and is compared, but does not lower. The arguments of the
+        Domain and name of the ``tosa.custom`` that the operator becomes, unique among all operators. Without
+        a name, a program with the operator can be run and compared, but not lowered. The arguments of the
         call that are not tensors become its attributes, as JSON.
     types : callable, optional
         Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` instead of each
@@ -83,7 +83,7 @@ class ForeignOp:
         recorded.
     quantized : callable, optional
         Computes the operator with integers, if all its float operands and results are quantized. It is called
-        as `kernel` is, with a `QuantizedArray` in the place of each quantized tensor and the keyword
+        as `kernel` is, with a `QuantizedArray` instead of each quantized tensor and the keyword
         `results`, a tuple with the `QParams` of each result. It returns integers. Without `quantized`, the
         operator is computed with floats, which a target without profile FP refuses.
 
@@ -138,8 +138,8 @@ def attributes_of_call(
 ) -> dict[str, Any]:
     """Returns the part of a description that a node of the graph stores.
 
-    Tensors of different ranks have no order in common, so a call with such tensors is row-major if the layout
-    is ``"any"``. A number, of rank 0, fits every order.
+    Tensors of different ranks cannot have the same order, so a call with such tensors is row-major if the
+    layout is ``"any"``. A number, of rank 0, fits every order.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Kernel:
         True for ``tosa.custom``, whose arrays have physical shapes.
     """
 
-    takes_arguments = True  # the extension calls it with the node's arguments and result types, too
+    takes_arguments = True  # the core also passes the node's arguments and result types
 
     def __init__(self, operator: ForeignOp, *, physical: bool) -> None:
         self.operator = operator
@@ -179,7 +179,7 @@ class Kernel:
         ----------
         arguments : str
             JSON of the call. A ``tosa.custom`` of another writer may have none; then the kernel gets the
-            operands alone.
+            operands only.
         operands : sequence of array
         results : sequence of (dtype, shape)
 
@@ -247,9 +247,9 @@ class Kernel:
     def _orders(
         self, call: dict[str, Any], has_arguments: bool, ranks: Sequence[int], results: Sequence[Any]
     ) -> list[tuple[int, ...] | None]:
-        """Returns the dim order of each operand, then of each result; None for the order of torch.
+        """Returns the dim order of each operand, then of each result; None for torch's axis order.
 
-        A file states the orders in the arguments of the call, and the description has no effect.
+        The arguments of a call in a file state the orders, and the description has no effect.
         If the file has no arguments at all, the arrays have the layout of the description.
         """
         all_ranks = [*ranks, *(len(shape) for _, shape in results)]
@@ -318,7 +318,7 @@ class Kernel:
         for item, (dtype, shape), order in zip(items, results, orders, strict=True):
             array = as_array(item, dtype=dtype, where="run", what=f"a result of {source}")
             inverse = range(len(shape)) if order is None else np.argsort(order)
-            wanted = [shape[axis] for axis in inverse]  # with torch's axes, as the kernel's
+            wanted = [shape[axis] for axis in inverse]  # with torch's axes, as the kernel returns it
             if list(array.shape) != wanted:
                 raise _core.make_error(
                     _core.LayoutMismatch,
@@ -331,13 +331,13 @@ class Kernel:
         return arrays
 
     def _note(self, error: Exception, part: str, given: Sequence[str]) -> None:
-        """Notes on an exception of the user's function which operator it computed."""
+        """Adds a note to an exception of the user's function: which operator it computed."""
         operands = ", ".join(given) or "none"
         add_note(error, f"in the {part} of '{self.operator.target}', with operands {operands}")
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
-    """Returns kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
+    """Returns kernels by the names that nodes use: the target, and ``domain.name`` for ``tosa.custom``."""
     functions: dict[str, Kernel] = {}
     for operator in operators:
         functions[operator.target] = Kernel(operator, physical=False)
@@ -372,7 +372,7 @@ def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
 
 
 def require_own_names(where: str, operators: Iterable[ForeignOp]) -> None:
-    """Raises InvalidGraph if two operators would have one name, so that a file does not tell them apart."""
+    """Raises InvalidGraph if two operators have the same name, since a file could not tell them apart."""
     owner: dict[str, str] = {}
     operators = list(operators)
     for operator in operators:
@@ -406,7 +406,7 @@ def _call_of(arguments: str) -> Any:
 
 
 def _filled(item: Any, arrays: Sequence[Any]) -> Any:
-    """Returns an argument of the call, with arrays in the place of operands."""
+    """Returns an argument of the call, with arrays instead of references to operands."""
     if isinstance(item, list):
         return [_filled(each, arrays) for each in item]
     if not isinstance(item, dict):
@@ -421,7 +421,7 @@ def _filled(item: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _of_dtype(array: _Array, dtype: str) -> _Array:
-    """Converts integers of 64 bits to the 32 bits that they have in TOSA."""
+    """Converts 64-bit integers to the 32 bits that they have in TOSA."""
     if dtype == "i32" and array.dtype == np.int64:
         narrow = array.astype(np.int32)
         if (narrow != array).any():

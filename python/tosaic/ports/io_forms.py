@@ -1,6 +1,6 @@
-"""Reads what a caller asks of single inputs and outputs, in `lower` and `extract_io_quant`.
+"""Reads the requested forms of single inputs and outputs, for `lower` and `extract_io_quant`.
 
-A port is named by path, name or index (`tosaic.ports.port_names`). It may be asked to be a dtype of numpy,
+A port is named by path, name or index (`tosaic.ports.port_names`). The requested form is a dtype of numpy,
 such as ``"int8"``, or integers with given qparams, a `tosaic.ports.QParams`.
 """
 
@@ -20,9 +20,9 @@ from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import Named, known_names, near_names, position_of
 
 Asked: TypeAlias = str | QParams
-"""A dtype, qparams, `AUTO` or `OWN`."""
+"""A requested form: a dtype, qparams, `AUTO` or `OWN`."""
 Answer: TypeAlias = bool | QParams
-"""False: as it is. True: the integers with which the program computes. Or integers with these qparams."""
+"""The form of a port. False: unchanged. True: the program's own integers. QParams: integers with these."""
 
 AUTO = "auto"  # the program's own integers if that is possible
 OWN = "own integers"  # the program's own integers
@@ -36,9 +36,9 @@ class Candidates:
     Attributes
     ----------
     found : tuple of QParams
-        The qparams with which the program quantizes the input, maybe several, or dequantizes the output.
+        The qparams with which the program quantizes the input, possibly several, or dequantizes the output.
     obstacle : str
-        Why there are none, as a part of a sentence.
+        The reason why there are none, as a part of a sentence.
     """
 
     found: tuple[QParams, ...] = ()
@@ -46,7 +46,7 @@ class Candidates:
 
 
 def by_port(where: str, side: str, wanted: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, Asked]:
-    """Returns what is asked of single ports, by position.
+    """Returns the requested forms of single ports, by position.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _require_usable(where: str, who: str, qparams: QParams) -> None:
 
 
 def answer(where: str, side: str, name: str, candidates: Candidates, asked: Asked) -> Answer:
-    """Returns what an input or output becomes.
+    """Returns the form that an input or output gets.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def answer(where: str, side: str, name: str, candidates: Candidates, asked: Aske
     Raises
     ------
     QuantMismatch
-        The port cannot be what is asked.
+        The port cannot have the requested form.
     """
     found = candidates.found
     if asked == "float32":
@@ -190,7 +190,7 @@ def _several(found: Sequence[QParams]) -> str:
 def mismatch(
     where: str, side: str, name: str, asked: Asked, expected: str, got: str, hint: str = ""
 ) -> Exception:
-    """Returns the error for an input or output that cannot be what is asked."""
+    """Returns the error for an input or output that cannot have the requested form."""
     wanted = "integers" if asked in (AUTO, OWN) else asked if isinstance(asked, str) else f"{asked.dtype}"
     return _core.make_error(
         _core.QuantMismatch,
@@ -203,7 +203,7 @@ def mismatch(
 
 
 def port_map(value: Any) -> Mapping[Any, Any] | None:
-    """Returns a mapping as it is, and for a sequence of keys a mapping to `OWN`; None for anything else."""
+    """Returns a mapping unchanged, and for a sequence of keys a mapping to `OWN`; None for anything else."""
     if is_mapping(value):
         found: Mapping[Any, Any] = value
         return found

@@ -1,7 +1,7 @@
-"""The option `io` of `lower`: which inputs and outputs of the lowered graph are floats and which integers.
+"""The option `io` of `lower`: which inputs and outputs of the lowered graph are floats or integers.
 
-A dtype for a whole side applies to every port that is quantized. A port of its own name may also have qparams
-of the caller's, or the other sign (uint8 for int8): then the program converts the integers, with one rescale.
+A dtype for a whole side applies to every quantized port. A port with its own entry may also get the caller's
+qparams, or the other sign (uint8 for int8): then the program converts the integers, with one rescale.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tosaic.ports.io_forms import Answer, Asked, Candidates, answer, by_port, mi
 from tosaic.ports.ports import first_inputs
 
 _WHERE = "lower"
-_STAGES = ("exported", "quantized")  # at which ports can be requantized
+_STAGES = ("exported", "quantized")  # stages at which ports can be requantized
 
 
 @dataclass(frozen=True)
 class IoForms:
-    """What `io` asks of a graph.
+    """The forms of ports that `io` requests for a graph.
 
     Attributes
     ----------
     graph : Graph
         The graph to lower: requantized ports are integers already.
     forms : mapping
-        By side, what the core has to know: a form for all, and forms by index of the input or output.
+        By side, the forms for the core: a form for all ports, and forms by index of the input or output.
     """
 
     graph: _core.Graph
     forms: dict[str, tuple[str | None, list[str | None]]]
-    _checks: tuple[tuple[str, int, Asked, bool], ...]  # side, position among the caller's, asked, by name
+    _checks: tuple[tuple[str, int, Asked, bool], ...]  # side, caller's position, requested form, is named
 
     def require(self, lowered: _core.Graph) -> None:
-        """Raises QuantMismatch if an input or output of the lowered graph is not what was asked for.
+        """Raises QuantMismatch if an input or output of the lowered graph has not the requested form.
 
-        Integers without qparams, such as indices, are checked only if they were named.
+        Integers without qparams, such as indices, are checked only if they have their own entry.
         """
         for side, position, asked, is_named in self._checks:
             port = _ports(lowered, side)[position]
@@ -72,7 +72,7 @@ def io_forms(graph: _core.Graph, io: Mapping[str, Any] | None, *, has_floats: bo
     InvalidGraph
         An entry names no input or output, or one that another entry names.
     QuantMismatch
-        An input or output cannot be what is asked.
+        An input or output cannot have the requested form.
     """
     forms: dict[str, tuple[str | None, list[str | None]]] = {}
     checks: list[tuple[str, int, Asked, bool]] = []
@@ -120,7 +120,7 @@ def _indices(graph: _core.Graph, side: str) -> list[int]:
 def _requantized(
     graph: _core.Graph, side: str, named: Mapping[int, Asked], whole: str | None
 ) -> list[Answer]:
-    """Returns by index the qparams of ports that the program has to convert, and False for others."""
+    """Returns by index the qparams of ports that the program has to convert, or False."""
     out: list[Answer] = [False] * len(getattr(graph, side))
     asked = {i: each for i, each in named.items() if isinstance(each, QParams) or each == "uint8"}
     ports = _ports(graph, side)
@@ -141,7 +141,7 @@ def _requantized(
         )
         name = port.path or port.value.name
         found = answer(_WHERE, side, name, candidates, each)
-        # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
+        # The lowering makes all integers signed, so the program's own u8 qparams need a conversion, too.
         made = candidates.found[0] if found is True and each == "uint8" else found
         if side == "inputs" and isinstance(made, QParams) and indices[i] in written:
             raise mismatch(

@@ -1,4 +1,4 @@
-"""Names of inputs and outputs: reports, options, calls and samples all use the same ones.
+"""Names of inputs and outputs, which reports, options, calls and samples share.
 
 An input or output is named by its path, by the name of its value in the graph (``batch_mask``), or by its
 index among the user's inputs (outputs). The path is the expression with which a caller reaches the array:
@@ -36,7 +36,7 @@ def position_of(key: Any, named: Sequence[Named]) -> int | None:
 
 
 def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, Any] | None:
-    """Returns entries by position; None if a key is not in `named`, or two keys mean the same."""
+    """Returns entries by position; None if a key is not in `named`, or two keys name the same port."""
     out: dict[int, Any] = {}
     for key, value in given.items():
         position = position_of(key, named) if isinstance(key, str) else None
@@ -53,7 +53,7 @@ def known_names(named: Iterable[Named]) -> str:
 
 
 def near_names(key: Any, named: Iterable[Named]) -> str:
-    """Returns a hint with the names that a caller may have meant by an unknown one; else an empty text."""
+    """Returns a hint with names that are similar to an unknown one; empty if there are none."""
     if not isinstance(key, str):
         return ""
     names = dict.fromkeys(name for pair in named for name in pair if name)

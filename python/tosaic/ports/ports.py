@@ -1,4 +1,4 @@
-"""The inputs, outputs and states of a program as its caller meets them, and the tensors that carry them."""
+"""The inputs, outputs and states of a program in the caller's view, and the tensors that hold them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tosaic.base.reportable import Reportable
 
 @dataclass(frozen=True)
 class PortTensor:
-    """A tensor of the graph that carries an input or output.
+    """A tensor of the graph that holds an input or output.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class Port:
     kind : str
         ``user``, ``state``, or ``mutation`` for the new value of an input.
     quantized : tuple of QParams
-        For integers, the qparams that say which numbers they represent. For a float input, the qparams with
+        For integers, the qparams of the numbers that they represent. For a float input, the qparams with
         which the program or `Lowered.run` quantizes it; there may be several. For a float output, the qparams
-        with which it is dequantized. Empty if nothing is quantized, or if the graph does not say how.
+        with which it is dequantized. Empty if nothing is quantized, or if the graph lacks the qparams.
     tensors : tuple of PortTensor
-        The tensors of the graph, and so of the ``.tosa`` file, that carry this input or output: one, or one
+        The tensors of the graph, and so of the ``.tosa`` file, that hold this input or output: one, or one
         for each of `quantized` in the same order.
     physical : bool
         True if `shape` is the physical shape: the extents in dim order, as the order ``"nhwc"`` declares it.
@@ -105,7 +105,7 @@ class Io(Reportable):
 
 
 def caller_inputs(ports: Sequence[Any]) -> list[int]:
-    """Returns, for each input, the index of the caller's input; inputs with the same path share one."""
+    """Returns, for each graph input, the index of the caller's input; inputs with the same path share one."""
     known: dict[Any, int] = {}
     return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
 

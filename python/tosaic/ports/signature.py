@@ -51,7 +51,7 @@ class Tree:
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
 
     def fault(self, root: str) -> str:
-        """Returns the first contradiction in this structure, with the path of its place; else empty."""
+        """Returns the first contradiction in this structure, with its path; empty if there is none."""
         pending = [(root, 0, self)]
         while pending:
             path, depth, tree = pending.pop()
@@ -192,7 +192,7 @@ def _short_name(type_name: str) -> str:
 def _loaded_class(type_name: str) -> Any:
     """Returns the class, if its module is already loaded: a process without torch must not import it.
 
-    Only classes that are made to hold values (dataclasses, namedtuples, classes registered with torch's
+    Only classes that hold values (dataclasses, namedtuples, classes registered with torch's
     pytree) are returned, because a file may name any object of any module.
     """
     module, _, qualname = type_name.partition(":")
@@ -368,18 +368,18 @@ class Signature(SignatureValue):
 
     @cached_property
     def _constant_places(self) -> tuple[int, ...]:
-        """Where `input_leaves` has constants."""
+        """The positions of constants in `input_leaves`."""
         return tuple(at for at, leaf in enumerate(self.input_leaves) if leaf.index is None)
 
     @cached_property
     def _tensor_places(self) -> tuple[int, ...]:
-        """Where `input_leaves` has the inputs of the graph, in the order of these."""
+        """The positions of the graph's inputs in `input_leaves`, in the order of the graph's inputs."""
         pairs = [(leaf.index, at) for at, leaf in enumerate(self.input_leaves) if leaf.index is not None]
         return tuple(at for _, at in sorted(pairs))
 
     @cached_property
     def flat_places(self) -> tuple[int, ...] | None:
-        """The positions among the arguments of the graph's inputs, without states.
+        """The position of each graph input among the arguments, without states.
 
         None unless all arguments are positional arrays.
         """

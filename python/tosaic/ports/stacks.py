@@ -1,4 +1,4 @@
-"""Arrays that are stacks of the arrays that an input takes."""
+"""Arrays that are stacks of arrays for an input."""
 
 from __future__ import annotations
 

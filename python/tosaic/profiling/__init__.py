@@ -1,4 +1,4 @@
-"""Where the time of runs and lowerings goes: measured, as data, and as trace files."""
+"""Profiles of runs and lowerings: measured times, as data and as trace files."""
 
 from __future__ import annotations
 

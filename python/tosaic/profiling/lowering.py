@@ -24,7 +24,7 @@ class LoweringStep:
     part : str
         The group that is lowered; empty for a program that is not split.
     seconds : float
-        With the time of the verifier.
+        The time of the step, including the verifier.
     verify_seconds : float
         The part of `seconds` that the verifier took.
     changed : bool
@@ -32,7 +32,7 @@ class LoweringStep:
     nodes_before, nodes_after : int
         Numbers of nodes; 0 for steps that are not passes.
     bytes : int
-        What the step wrote: the size of the file for ``bytes``, else 0.
+        The bytes that the step wrote: the size of the file for ``bytes``, else 0.
     """
 
     name: str
@@ -48,9 +48,9 @@ class LoweringStep:
 
 @dataclass(frozen=True)
 class LoweringProfile(SavedProfile):
-    """Where the time of a lowering went. `Lowered.profile` and `SplitLowered.profile` are profiles.
+    """The times of the steps of a lowering. `Lowered.profile` and `SplitLowered.profile` are profiles.
 
-    Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML.
+    In a terminal, it prints as a table of 80 columns; in a notebook, it is shown as HTML.
 
     Attributes
     ----------

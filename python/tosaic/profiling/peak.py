@@ -1,4 +1,4 @@
-"""What this machine computes and moves at best, measured once per process: `MachinePeak`."""
+"""`MachinePeak`: the peak arithmetic and bandwidth of this machine, measured once per process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FACTORS = ("f32", "f64", "i16", "i8")
 
 @dataclass(frozen=True)
 class MachinePeak:
-    """The measured peak of a machine, which is what the shares of a `Profile` refer to.
+    """The measured peak of a machine, to which the shares of a `Profile` refer.
 
     Multiply-adds are measured in a loop that works in registers only, with the vectors and instructions of
     tosaic's kernels and with as many independent sums as the processor can work on. The bandwidth is that of

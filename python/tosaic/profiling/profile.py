@@ -35,12 +35,12 @@ class ProfileRun:
     steps : float
         Time in steps.
     arguments : float
-        Time in Python: the arguments become arrays, and the arrays of outputs become the result.
+        Time in Python: converting the arguments to arrays, and the arrays of outputs to the result.
     inputs : float
-        Inputs are checked, and converted or copied if they cannot be read in place; memory of outputs is
-        allocated.
+        Time to check inputs, to convert or copy those that cannot be read in place, and to allocate memory of
+        outputs.
     outputs : float
-        Outputs that no step could write in place are converted or copied.
+        Time to convert or copy outputs that no step could write in place.
     begin : float
         Seconds since the start of the first run.
     events : numpy.ndarray
@@ -64,7 +64,7 @@ class ProfileRun:
 
 @dataclass(frozen=True)
 class ProfileShare:
-    """What steps with something in common need in a run.
+    """The costs in a run of all steps with a common property.
 
     Attributes
     ----------
@@ -72,13 +72,13 @@ class ProfileShare:
         The property that the steps have in common, such as the operator ``tosa.conv2d``.
     steps : int
     seconds : float
-        The time of these steps, without the time of steps that they run.
+        The time of these steps, without the time of their inner steps.
     share : float
         Part of `Profile.seconds`, from 0 to 1.
     operations : int
-        A multiply-add counts as two.
+        Operations; a multiply-add counts as two.
     bytes : int
-        Read and written.
+        Bytes read and written.
     peak_share : float or None
         See `Profile.peak_share`.
     """
@@ -103,7 +103,7 @@ class ProfileShare:
 
 
 class SavedProfile(Reportable, ABC):
-    """What profiles of runs and of lowerings share: their numbers as data, and as files."""
+    """The base of profiles of runs and of lowerings: their numbers as data, and as files."""
 
     @abstractmethod
     def trace_events(self) -> dict[str, Any]:
@@ -139,10 +139,10 @@ class SavedProfile(Reportable, ABC):
 
 
 class Profile(SavedProfile):
-    """Where the time of runs goes. `Prepared.profile` makes it.
+    """The times of runs of a program, by step. `Prepared.profile` makes it.
 
-    Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML. The times shown are medians
-    over all runs, step by step, so a step that something else interrupted in some runs does not count. They
+    In a terminal, it prints as a table of 80 columns; in a notebook, it is shown as HTML. The times shown are
+    medians over all runs, step by step, so an interruption of a step in some runs does not count. They
     add up to `seconds`. The times of each run add up, too.
 
     Attributes
@@ -152,13 +152,13 @@ class Profile(SavedProfile):
     stage : str
         The stage of the graph.
     on : str
-        What computed the program: ``tosaic``, ``reference`` or ``vgf``.
+        The engine that computed the program: ``tosaic``, ``reference`` or ``vgf``.
     threads : int
         The greatest number of threads of a run.
     warmup : int
-        So many runs came first, whose times are not recorded.
+        The number of runs before the recorded ones, whose times are not recorded.
     steps : tuple of ProfiledStep
-        In the order in which they run; a step that runs others comes before them.
+        In the order in which they run; an outer step comes before its inner steps.
     runs : tuple of ProfileRun
         In the order in which they ran.
     peak : MachinePeak
@@ -212,7 +212,7 @@ class Profile(SavedProfile):
         return sum(step.operations for step in self.steps)
 
     def peak_share(self, step: ProfiledStep) -> float | None:
-        """Returns how near a step comes to the peak of the machine.
+        """Returns the share of the machine's peak that a step reaches.
 
         Parameters
         ----------
@@ -221,9 +221,9 @@ class Profile(SavedProfile):
         Returns
         -------
         float or None
-            For a step with multiply-adds, the part of the peak for its `factors`; None if no fast path
-            multiplies them. For other steps with operands or results, the part of the memory bandwidth; it
-            may be greater than 1, since bytes that are still in a cache come faster. None for a step that no
+            For a step with multiply-adds, the share of the peak for its `factors`; None if the peak of this
+            dtype was not measured. For other steps with operands or results, the share of the memory
+            bandwidth, which may be greater than 1, since bytes in a cache are faster. None for a step that no
             kernel of tosaic computes, and if the time is 0.
 
         Raises
@@ -236,7 +236,7 @@ class Profile(SavedProfile):
         return _share_of_peak([step], self.peak)
 
     def by(self, what: str) -> tuple[ProfileShare, ...]:
-        """Adds up the steps that have something in common.
+        """Adds up the steps with a common property.
 
         Parameters
         ----------
@@ -295,10 +295,10 @@ class Profile(SavedProfile):
 
 
 def _share_of_peak(steps: list[ProfiledStep], peak: MachinePeak) -> float | None:
-    """Returns the time at peak as a part of the time.
+    """Returns the time that the steps would take at peak, divided by their time.
 
-    Steps with multiply-adds are counted by them, and others by their bytes. If some steps have multiply-adds,
-    those without are left out.
+    Steps with multiply-adds count by these, and other steps by their bytes. If some steps have multiply-adds,
+    steps without are left out.
     """
     kernels = [step for step in steps if step.isa]
     computing = [step for step in kernels if step.multiply_adds]

@@ -1,4 +1,4 @@
-"""The steps of a profiled program as data: `ProfiledStep`, its nodes, and where they come from."""
+"""The steps of a profiled program as data: `ProfiledStep`, its nodes, and their origins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def rate(amount: float, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class NodeOrigin:
-    """Where a node comes from.
+    """The origin of a node.
 
     Attributes
     ----------
@@ -55,12 +55,12 @@ class ProfiledStep:
     Attributes
     ----------
     nodes : tuple of ProfiledNode
-        What the step computes. Several nodes are fused into one kernel.
+        The nodes that the step computes. Several nodes are fused into one kernel.
     kernel : str
-        What ran: a form such as ``conv.gemm``, ``cond`` or ``while_loop``, ``model`` or ``function`` for a
+        The kernel's form: ``conv.gemm``, ``cond``, ``while_loop`` and so on; ``model`` or ``function`` for
         function of the user, ``group`` for a group of a split program, ``reference`` or ``vgf``.
     isa : str
-        The instruction set of the kernel, such as ``avx512vnni`` or, on Arm, ``i8mm``; empty for others.
+        The instruction set of the kernel, such as ``avx512vnni`` or, on Arm, ``i8mm``; empty for other forms.
     factors : str or None
         The dtype of the factors that the kernel multiplies, if it adds up products. It may be wider than the
         operands: factors of float16 are multiplied as ``f32``.
@@ -69,14 +69,14 @@ class ProfiledStep:
     calls : int
         How many times the step is executed in one run of the program.
     own_seconds : float
-        The time of the step in one run: the sum over its calls, less the time of the steps inside of it, such
+        The time of the step in one run: the sum over its calls, without the time of its inner steps, such
         as the steps of the body of a loop. The median over all runs.
     seconds : float
-        `own_seconds` of the step and of all steps inside of it.
+        `own_seconds` of the step and of all its inner steps.
     least_seconds : float
         As `seconds`, but the least over all runs instead of the median.
     multiply_adds : int
-        Products that are added up in a run. 0 for operators that are not contractions or attentions.
+        Multiply-adds of a run. 0 for operators that are not contractions or attentions.
     bytes_read, bytes_written : int
         Bytes of operands and results in a run. Values between fused nodes are in registers and do not count.
         Operators that select elements read at most as many bytes as they write.

@@ -1,6 +1,6 @@
 """Profiles in the trace-event format, which browsers show along a time axis.
 
-Events that lie inside another one in time, on the same thread, are shown below it.
+If the time span of an event is inside that of another event of the same thread, it is shown below it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MICRO = 1e6
 
 
 def events_of_profile(profile: Profile) -> dict[str, Any]:
-    """Returns the runs, one after the other, with what lies inside of them."""
+    """Returns the events of the runs, one after the other, with their inner events."""
     details = [_details(step, profile) for step in profile.steps]
     events = []
     for number, run in enumerate(profile.runs):
@@ -30,7 +30,7 @@ def events_of_profile(profile: Profile) -> dict[str, Any]:
 
 
 def _outside(run: ProfileRun) -> list[dict[str, Any]]:
-    """Returns the events of inputs and outputs, which lie before the first step and after the last one."""
+    """Returns the events of inputs and outputs, before the first step and after the last one."""
     first, last = 0.0, 0.0
     if len(run.events):
         first, last = run.events[:, 1].min() / 1e9, run.events[:, 2].max() / 1e9

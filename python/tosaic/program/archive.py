@@ -37,7 +37,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     try:
         with open_file("load", path) as file, zipfile.ZipFile(file) as archive:
             if archive.getinfo(MANIFEST).compress_type != zipfile.ZIP_STORED:
-                return True  # `load` says what is wrong with it
+                return True  # `load` reports the error
             try:
                 manifest = parsed_json(archive.read(MANIFEST))
             except ValueError:
@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     try:
         with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
             _require_stored(archive, name)
-            # Several members may be the same bytes of the file.
+            # Several members may refer to the same bytes of the file.
             require_room(archive.infolist(), os.fstat(opened.fileno()).st_size)
             manifest = parsed_json(archive.read(MANIFEST))
             _check_version(manifest, name)
@@ -84,7 +84,7 @@ def load(path: str | os.PathLike[str]) -> Program:
 
 
 def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Constant], _core.Constant]:
-    """Returns a function that reads one weight from the archive when the parser asks for it."""
+    """Returns a function that reads a weight from the archive on request of the parser."""
     files = {_key(row): row["file"] for row in manifest["weights"]}
 
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:

@@ -1,4 +1,4 @@
-"""Saves a program as one file, which `tosaic.program.archive` describes and loads."""
+"""Saves a program as one file. `tosaic.program.archive` describes the format and reads it."""
 
 from __future__ import annotations
 

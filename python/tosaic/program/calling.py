@@ -1,4 +1,4 @@
-"""How the arguments of a call become the arrays of a graph, and arrays the result of the call: `Calling`."""
+"""`Calling`: converts the arguments of a call to arrays of a graph, and result arrays to the result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Calling:
-    """The calls of a program. `inputs` and `outputs` belong to the program.
+    """Converts the calls of a program. `inputs` and `outputs` are those of the program.
 
-    A subclass converts the arguments.
+    A subclass converts single arguments.
     """
 
     def __init__(self, program: Runnable) -> None:
@@ -39,8 +39,8 @@ class Calling:
     def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
         """Returns the arguments of a call that names each of `inputs`, in their order; None for other calls.
 
-        A call whose keywords are exactly the parameters of the exported module, including those that were
-        constants at export, is a call of the module: None too.
+        If the keywords are exactly the parameters of the exported module, including those that were constants
+        at export, the call is a call of the module, and the result is None, too.
         """
         signature = self._program.signature
         if args or signature.is_called_by(set(kwargs)):
@@ -52,10 +52,10 @@ class Calling:
 
     @cached_property
     def takes_arrays(self) -> bool:
-        """True if the positional arguments of a call are the inputs of the graph, not converted or written.
+        """True if the positional arguments of a call are the graph's inputs, not converted or written.
 
-        Such calls go to the session as they are. A run moves all other code out of the processor's caches,
-        and then taking a call apart in Python takes up to a millisecond.
+        Such calls go to the session directly. A run evicts all other code from the processor's caches, and
+        analysing a call in Python then takes up to a millisecond.
         """
         places = self._program.signature.flat_places
         converts = type(self) is not Calling
@@ -64,7 +64,7 @@ class Calling:
         return [places[i] for i in places_of_inputs(self._program.graph)] == list(range(len(places)))
 
     def result_of(self, arrays: list[Any]) -> Any:
-        """Returns `Runnable.nested` of these arrays, with few steps if there is only one."""
+        """Returns the result of `Runnable.nested` for these arrays, with few steps if there is only one."""
         return arrays[0] if self._returns_array else self._program.nested(arrays)
 
     @cached_property

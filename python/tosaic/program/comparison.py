@@ -32,8 +32,8 @@ class Metrics:
     relative : float
         Frobenius norm of ``v - r`` over that of ``r``.
     max_ulp, p99_ulp : float
-        ``|v - r|`` in units in the last place of r: the greatest, and the one that 99 % of the elements do
-        not exceed.
+        ``|v - r|`` in units in the last place of r: the greatest, and the 99th percentile over the
+        elements.
     """
 
     count: int
@@ -104,7 +104,7 @@ class CompareRow:
     local_share : float or None
         The greatest local error of an element, as a share of the error bound that is derived for the
         operators. The node is right if the share is at most 1. None if the local error or its bound is not
-        known. Infinite if b's integers have other qparams than a's, see `Comparison.other_qparams`.
+        known. Infinite if the qparams of b's value differ from those of a's, see `Comparison.other_qparams`.
     """
 
     fx_name: str
@@ -155,7 +155,7 @@ class OutputRow:
         The local error as a share of its bound, as in `CompareRow`.
     rounding_db : float or None
         The signal to noise ratio in dB between a quantized reference and the same reference without rounding,
-        both in torch. It shows what quantization alone costs, for comparison with `metrics`. None if the
+        both in torch. It shows the loss by quantization alone, for comparison with `metrics`. None if the
         reference is not a quantized program of torch.
     ok : bool
         See `Comparison.ok`.
@@ -182,7 +182,7 @@ class OutputRow:
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A value of a that cannot be compared, and the reason: b has no value of the FX node, for example."""
+    """A value of a that cannot be compared, and the reason, such as that b has no value of the FX node."""
 
     fx_name: str
     reason: str
@@ -204,7 +204,7 @@ class ModelRow:
     calls : int
         Number of calls over all samples.
     metrics : Metrics or None
-        The model's results against the kernels' results, the worst of each figure over all calls. Of
+        The model's results against the kernels' results, the worst of each figure over all calls. For
         integers, `Metrics.mismatches` is the number of elements that differ and `Metrics.max_ulp` the
         greatest difference. None if tosaic has no kernel for the node.
     """
@@ -240,15 +240,15 @@ class Comparison(Reportable):
     models : tuple of ModelRow
         A row for each modelled node of b that ran.
     against_floats : bool
-        True if b is quantized and a is not. Errors then show what quantization costs. Nodes have no bounds,
+        True if b is quantized and a is not. Errors then show the loss by quantization. Nodes have no bounds,
         and outputs are judged by their SQNR alone.
     other_qparams : bool
-        True if values of b have other qparams than values of a, such as after another calibration. No bound
-        follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
+        True if values of b have other qparams than values of a, for example after another calibration. Errors
+        then have no bounds, and outputs are judged by their SQNR alone. A value is wrong if the range of
         numbers that its integers represent differs by more than a unit and 0.1 %.
     notes : tuple of str
-        Losses of the programs before the comparison: biases that saturate, and operands of which no bit
-        is left.
+        Losses of the programs before the comparison: saturated biases, and operands that lost all
+        bits.
     """
 
     name_a: str
@@ -265,7 +265,7 @@ class Comparison(Reportable):
 
     @property
     def first_divergence(self) -> CompareRow | None:
-        """The first row whose total SQNR is below the threshold, wherever the error comes from; or None."""
+        """The first row whose total SQNR is below the threshold, whatever causes the error; or None."""
         return next((row for row in self.rows if not row.total.sqnr_db >= self.threshold_db), None)
 
     @property
@@ -293,7 +293,7 @@ class Comparison(Reportable):
         If b is quantized and a is not (`against_floats`), or if b has other qparams than a (`other_qparams`),
         local errors are reported without bounds. An output is then right if its SQNR is at least
         `threshold_db`. Against floats, an output that is a decision between numbers, such as argmax, is also
-        right if b makes it as a does from b's numbers, and no number is below the threshold.
+        right if b's decision equals that of a on b's numbers, and no number is below the threshold.
         """
         return all(row.ok for row in self.outputs) and self.first_wrong is None
 
@@ -307,7 +307,7 @@ class Comparison(Reportable):
         """Returns the `count` rows with the worst local errors, worst first.
 
         Rows that exceed their bound come first, ordered by `CompareRow.local_share`. The others follow,
-        ordered by the SQNR of the local error, or of the total error where the local one is not known.
+        ordered by the SQNR of the local error, or of the total error if the local error is not known.
         """
 
         def rank(row: CompareRow) -> tuple[float, float]:

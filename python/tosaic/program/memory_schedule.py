@@ -1,12 +1,12 @@
 """Schedules of programs: of a program on the host, of a lowered program, and of a split one.
 
-A group takes and returns arrays of its own dtypes and dim orders. Where the caller or a node of the host has
-another one, a conversion is a step of its own, whose result is a tensor like any other:
+A group takes and returns arrays of its own dtypes and dim orders. If the caller or a node of the host has
+another dtype or order, a conversion is a separate step, whose result is a tensor like any other:
 
     image f32 -> to group0 -> i8, channels last -> group0 -> i8, channels last -> to relu -> i8, row-major
 
-From group to group, nothing is converted if both have the same dtype and order. Elementwise nodes of the host
-compute in the order of their operands; all others take and return row-major arrays.
+Between two groups with the same dtype and order, nothing is converted. Elementwise nodes of the host
+compute in the order of their operands; all other nodes take and return row-major arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tosaic.program.prepared import Preparable
 
 _ALIGNMENT = 64
-"""The alignment of tensors inside scratch."""
+"""The alignment of tensors in a scratch buffer, in bytes."""
 
 
 def schedule_of(program: Preparable, parts: Mapping[str, Any], *, alignment: int) -> Schedule:
@@ -43,7 +43,7 @@ def schedule_of(program: Preparable, parts: Mapping[str, Any], *, alignment: int
     parts : mapping of str to Program or Lowered
         The parts of a split program, by the name of the group that calls them.
     alignment : int
-        A slice is a view of its operand if it begins at a multiple of this many bytes.
+        A slice is a view of its operand if its first byte is at a multiple of this many bytes.
     """
     graph = program.graph
     if graph.stage == "quantized":
@@ -87,11 +87,11 @@ class _Steps:
     def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
         self.made = Schedule(name)
         self._parts = parts
-        self._names: dict[str, int] = {}  # and the numbers that were tried for each
+        self._names: dict[str, int] = {}  # name -> the last number that was appended to it
         self._scratch: dict[str, tuple[int, tuple[Internal, ...]]] = {}
 
     def held(self, name: str, dtype: str, shape: Sequence[int], order: Sequence[int], **facts: Any) -> _Held:
-        """Adds a value. A name that is taken gets a number."""
+        """Adds a value. If the name is taken, a number is appended."""
         unique = name
         while unique in self._names:
             self._names[name] += 1
@@ -154,7 +154,7 @@ class _Steps:
         return made
 
     def scratch_of(self, name: str, part: Any) -> tuple[int, tuple[Internal, ...]]:
-        """Returns what a group needs while it runs on tosaic, and the tensors in it."""
+        """Returns the scratch size of a group that runs on tosaic, and the tensors in the scratch."""
         if name not in self._scratch:
             self._scratch[name] = _inside(part.graph, {})
         return self._scratch[name]
@@ -166,7 +166,7 @@ def _order(port: Port) -> tuple[int, ...]:
 
 
 def _stored(port: Port) -> str:
-    """Returns the dtype in which a group leaves a result: the caller's, if both are integers of one size."""
+    """Returns the dtype of a group's result: the caller's, if both are integers of the same size."""
     (tensor,) = port.tensors
     if is_float(port.dtype) != is_float(tensor.dtype) or BITS[port.dtype] != BITS[tensor.dtype]:
         return tensor.dtype
@@ -174,7 +174,7 @@ def _stored(port: Port) -> str:
 
 
 def _inside(graph: _core.Graph, parts: Mapping[str, Any]) -> tuple[int, tuple[Internal, ...]]:
-    """Returns the scratch in which a graph runs, and the tensors in it; inputs and outputs are outside."""
+    """Returns the scratch size of a graph that runs, and the tensors in the scratch, without its boundary."""
     schedule = _Host(graph, parts, _ALIGNMENT).schedule()
     plan = plan_schedule(schedule, PlanOptions(alignment=_ALIGNMENT, plan_inputs=False, plan_outputs=False))
     size = sum(_rounded(arena.nbytes) for arena in plan.arenas)
@@ -199,7 +199,7 @@ class _Host(_Steps):
     ) -> Schedule:
         """Returns the schedule.
 
-        `ports` and `outputs` belong to the caller. Without them, the graph is a group or a region.
+        `ports` and `outputs` are the caller's. Without them, the graph is a group or a region.
         """
         graph = self._graph
         inputs = graph.inputs
@@ -256,8 +256,8 @@ class _Host(_Steps):
     def _order_of(self, node: _core.Node, operands: Sequence[_Held | None]) -> tuple[int, ...] | None:
         """Returns the dim order in which the host computes a node; None for row-major.
 
-        An elementwise node computes in the order of its operands, if they have the shape of the result. Of
-        several orders, it is that for which least is copied.
+        An elementwise node computes in the order of its operands, if they have the shape of the result. If
+        they have several orders, it is the order for which the fewest bytes are copied.
         """
         if node.op not in elementwise_operators() or len(node.results) != 1:
             return None
@@ -273,7 +273,7 @@ class _Host(_Steps):
         return min((each.order for each in spans), key=copied, default=None)
 
     def _ready(self, held: _Held, order: tuple[int, ...] | None, node: _core.Node) -> _Held:
-        """Returns an operand as a node reads it. Constants are stored as their readers want them."""
+        """Returns an operand in the order that a node reads. Constants are stored in their readers' order."""
         if self.made.values[held.value].kind == "constant" or (order and len(held.shape) != len(order)):
             return held
         return self.in_order(held, order or range(len(held.shape)), node.name)
@@ -322,7 +322,7 @@ class _Host(_Steps):
     def _regions(self, node: _core.Node) -> tuple[int, tuple[Internal, ...]]:
         """Returns the scratch of a node with regions, one of which runs at a time.
 
-        A loop has the values that it carries twice: for this round and for the next.
+        A loop has two copies of the values that it carries: for this iteration and for the next.
         """
         carried = 0
         if node.op.endswith("while_loop"):

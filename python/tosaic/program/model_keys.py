@@ -1,4 +1,4 @@
-"""Keys of `models`: which nodes of a graph a key selects, and which key a node obeys."""
+"""Keys of `models`: the nodes of a graph that a key selects, and the key that applies to a node."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STATE = frozenset({"tosa.variable", "tosa.variable_read", "tosa.variable_write"
 class Nodes(NodesValue):
     """Nodes of a graph and its regions that fulfil all conditions that are set: a key of ``models=``.
 
-    A string will do as a key if it has one meaning only: ``"conv"`` is ``Nodes(kind="conv")`` unless a node
-    or module has this name, too. ``Nodes()`` and ``"*"`` select all operators.
+    A string can be used as a key if it has only one meaning: ``"conv"`` is ``Nodes(kind="conv")`` unless a
+    node or module has this name, too. ``Nodes()`` and ``"*"`` select all operators.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Nodes(NodesValue):
 
 
 def _rank(nodes: Nodes) -> tuple[int, ...]:
-    """Sorts keys: the more specific key has the lesser rank."""
+    """Returns a sort key: a more specific `Nodes` has a smaller one."""
     found = nodes.conditions
     level = min((_CONDITIONS.index(name) for name in found), default=len(_CONDITIONS))
     depth = nodes.module.count(".") + 1 if nodes.module is not None else 0
@@ -134,7 +134,7 @@ class NodeIndex:
                 self._by[condition].setdefault(value, set()).add(i)
 
     def meaning(self, key: Any) -> tuple[Nodes, set[int]]:
-        """Returns the conditions that a key stands for, and the nodes that it selects."""
+        """Returns the conditions that a key means, and the indices of the nodes that it selects."""
         nodes = self._explicit(key) if isinstance(key, str) else key
         found = self.select(nodes)
         if not found:

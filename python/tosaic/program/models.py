@@ -1,4 +1,4 @@
-"""The caller's models of operators: what they are called with, and how their results are checked."""
+"""The caller's models of operators: the arguments with which they are called, and checks of their results."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class NodeCall:
     ----------
     operands : tuple of numpy.ndarray or None
         The operands, in the order and axes of the node: at stage ``tosa`` the physical axes. Quantized values
-        are their integers, at every stage. None stands for an optional operand that is absent. The arrays are
+        are their integers, at every stage. None represents an optional operand that is absent. The arrays are
         copies.
     """
 
@@ -178,7 +178,7 @@ class NodeCall:
 
     @property
     def qparams(self) -> tuple[QParams | None, ...]:
-        """The qparams of each operand. None: its elements are the numbers themselves."""
+        """The qparams of each operand; None if the elements themselves are the numbers."""
         return self._model.qparams
 
     @property
@@ -223,12 +223,12 @@ class NodeCall:
         return self.operands[self.roles.index(role)]
 
     def default(self, *operands: Any) -> Any:
-        """Returns what tosaic computes for this node.
+        """Returns the result of tosaic's kernel for this node.
 
         Parameters
         ----------
         *operands : numpy.ndarray or None
-            Other operands, all of them, with the same dtypes and shapes. Without any, the operands of the
+            All operands, possibly changed, with the same dtypes and shapes. Default: the operands of the
             call.
 
         Returns
@@ -239,7 +239,7 @@ class NodeCall:
         Raises
         ------
         InvalidGraph, LayoutMismatch
-            The number of operands, a dtype or a shape is another one.
+            The number of operands, a dtype or a shape differs.
         """
         results = self._model.run_default(self.operands, operands if operands else self.operands)
         return results[0] if len(results) == 1 else results
@@ -284,7 +284,7 @@ class GraphCall:
 
     @property
     def qparams(self) -> tuple[QParams | None, ...]:
-        """The qparams of each input: which numbers its integers represent, if the graph knows them."""
+        """The qparams of each input, or None if the graph does not have them."""
         return tuple(port.value.qparams or port.qparams for port in self._model.graph.inputs)
 
     @property
@@ -298,7 +298,7 @@ class GraphCall:
         return self._model.result_types
 
     def default(self, *inputs: Any) -> Any:
-        """Returns what tosaic computes for the graph; see `NodeCall.default`."""
+        """Returns the result of tosaic's kernels for the graph; see `NodeCall.default`."""
         results = self._model.run_default(inputs if inputs else self.inputs)
         return results[0] if len(results) == 1 else results
 
@@ -365,7 +365,7 @@ class _NodeModel:
         return tuple(name.rstrip("?*") for name in names[:count])
 
     def run_default(self, own: Sequence[_Array | None], given: Sequence[_Array | None]) -> list[_Array]:
-        """Runs the node on tosaic's kernels. Constant operands that stay as they are stay constants."""
+        """Runs the node on tosaic's kernels. Constant operands that are not changed stay constants."""
         if len(given) != len(own):
             raise invalid(
                 "default",
@@ -444,7 +444,7 @@ def _if_supported(run: Callable[[], list[_Array]]) -> list[_Array] | None:
 
 
 def _session(graph: _core.Graph, overrides: Overrides) -> _core.Session:
-    """Returns a session for a part of a program, with the functions of the program that concern it."""
+    """Returns a session for a part of a program, with the program's functions for that part."""
     nodes, others = split_functions(overrides.functions, graph)
     foreign = of_foreign_nodes(graph, others)
     operators = {name: function for name, function in others.items() if name in _OP_NAMES}
@@ -471,7 +471,7 @@ def _checked_results(
         made = model(call)
     except MemoryError:
         raise
-    except Exception as error:  # the model is the caller's, and may raise anything
+    except Exception as error:  # the caller's model may raise any exception
         text = str(error)
         raise _core.make_error(
             _core.InvalidGraph,
@@ -505,7 +505,7 @@ def _checked_results(
 
 
 def _fault(result: Any, wanted: TensorSpec) -> str:
-    """Returns what a model returned in place of an array of this type; empty if it is one."""
+    """Returns what is wrong with a model's result for this type; empty if it is an array of the type."""
     if not isinstance(result, np.ndarray | np.generic):
         return shown(result)
     if result.dtype != _numpy_dtype(wanted.dtype) or tuple(result.shape) != wanted.shape:
@@ -523,7 +523,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
 
         return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
-    return NUMPY.get(name, np.dtype("int64"))  # 48 bits have no dtype of their own
+    return NUMPY.get(name, np.dtype("int64"))  # 48-bit integers are stored as int64
 
 
 def _array_text(array: Any) -> str:

@@ -93,7 +93,7 @@ def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[s
 
 
 def _has_elements_in_common(array: _Array) -> bool:
-    """True if a byte belongs to several elements: the axes do not lie in each other."""
+    """True if a byte belongs to several elements, because strides of different axes overlap."""
     reach = array.itemsize - 1
     axes = zip(array.strides, array.shape, strict=True)
     for stride, extent in sorted((abs(stride), extent) for stride, extent in axes if extent > 1):

@@ -1,4 +1,4 @@
-"""One node of a graph as a graph of its own: `graph_of_node`."""
+"""`graph_of_node`: a graph of one node."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _NO_ORIGIN = ("", "", "", "", 0)
 def graph_of_node(
     node: _core.Node, types: Mapping[int, tuple[str, Sequence[int]]] | None = None
 ) -> _core.Graph:
-    """Returns a graph at stage ``exported`` with this node alone.
+    """Returns a graph at stage ``exported`` that has only this node.
 
-    Its constants are constants, and its other operands are inputs, each value once.
+    The node's constants stay constants. Its other operands become inputs, one for each value.
 
     Parameters
     ----------
     node : Node
         Without regions.
     types : mapping of int to (str, sequence of int), optional
-        By id of an operand, another dtype and shape. The types of the results follow from the types of the
-        operands, so this is for nodes with one result.
+        By id of an operand, a dtype and shape that replace its own. The types of the results follow from
+        those of the operands, so this is for nodes with one result.
     """
     builder = _core.GraphBuilder("node")
     values: dict[int, int] = {}

@@ -69,7 +69,7 @@ class Overrides:
         return {"own": self.own, "foreign": self.foreign}
 
     def warn_of_loss(self, what: str) -> None:
-        """Logs a warning that `what`, made from the graph alone, does not have the caller's functions."""
+        """Logs a warning that `what`, which is made from the graph alone, lacks the caller's functions."""
         if self.own:
             names = ", ".join(f"'{one_line(name)}'" for name in self.own)
             _LOG.warning(
@@ -110,7 +110,7 @@ def split_functions(
 
 
 def require_pickled(what: str, function: Any, method: str) -> None:
-    """Raises InvalidGraph if a function that a program has cannot be pickled."""
+    """Raises InvalidGraph if a function of a program cannot be pickled."""
     try:
         pickle.dumps(function)
     except MemoryError:

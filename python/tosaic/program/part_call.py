@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PartCall:
-    """Runs a part on logical arrays, as the host passes them: the function of a call of a group.
+    """Runs a part on logical arrays, as the host passes them: the function of a group's call.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class PartCall:
         The name of the group.
     part : Program or Lowered
     on : str
-        What computes the part, as in `Program.prepare`.
+        The engine that computes the part, as in `Program.prepare`.
     """
 
     def __init__(self, name: str, part: Preparable, on: str = "tosaic") -> None:

@@ -1,6 +1,6 @@
 """Pickles and copies graphs by value: the text form, and the weights that the text refers to.
 
-An unpickled graph owns its weights: it needs nothing of torch, in this process or another. A constant that
+An unpickled graph owns its weights: it does not need torch, in this process or another. A constant that
 several graphs share, such as the stages of one lowering, is pickled once.
 """
 

@@ -1,4 +1,4 @@
-"""Programs made ready to run in a chosen way: `Preparable.prepare` makes a `Prepared` of a program."""
+"""Prepared programs: `Preparable.prepare` makes a `Prepared`, which runs with models or on other engines."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _R = TypeVar("_R")
 class Prepared:
     """A program with its models, ready to run. `Program.prepare` and `Lowered.prepare` make it.
 
-    A prepared program has states of its own, which start from their initial values. Copies and pickles have
+    A prepared program has its own states, which start from their initial values. Copies and pickles include
     the models, and the values of the states. Several threads may run it at once: runs of a program with
-    states take turns, others run side by side.
+    states take turns, others run concurrently.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Prepared:
 
     @property
     def on(self) -> str:
-        """What computes the program: ``tosaic``, ``reference`` or ``vgf``."""
+        """The engine that computes the program: ``tosaic``, ``reference`` or ``vgf``."""
         return self._on
 
     @property
@@ -76,7 +76,7 @@ class Prepared:
 
     @property
     def models(self) -> dict[str, str]:
-        """The key of each modelled node, by the name of the node; nodes of regions are among them."""
+        """The key of each modelled node, by the name of the node; includes nodes of regions."""
         return dict(self._modelled.keys)
 
     @property
@@ -137,7 +137,7 @@ class Prepared:
         -------
         object
             The module's result, with numpy arrays instead of tensors. `mutations` has the new values of
-            inputs that the program writes. They are also written into the caller's arrays if `write_back`.
+            inputs that the program writes. With `write_back`, they are also written to the caller's arrays.
 
         Raises
         ------
@@ -158,9 +158,9 @@ class Prepared:
 
     @cached_property
     def _takes_arrays(self) -> bool:
-        """True if the arguments of a call may go to the session as they are, see `Calling.takes_arrays`.
+        """True if the arguments of a call may go to the session directly, see `Calling.takes_arrays`.
 
-        The function of a model or an override might call this program, which `_alone` refuses.
+        False with models or overrides: their functions might call this program, which `_alone` refuses.
         """
         modelled = self._modelled
         functions = self._source.overrides.functions_for(modelled.graph)
@@ -192,7 +192,7 @@ class Prepared:
         """Runs the program several times, and measures where the time goes.
 
         The clock is read once after each step, so a profiled run takes as long as any other. The runs compute
-        the same: each starts from the present values of the states, and afterwards the states are as after
+        the same: each starts from the current values of the states, and afterwards the states are as after
         one run.
 
         Parameters
@@ -212,14 +212,14 @@ class Prepared:
             The time of each step, by node, operator, module and source line, with the peak of this machine.
             `Profile.result` is the result of `run`.
 
-            A function of the user, such as a model, is one step. A group of a split program has its own steps
-            inside of it, if tosaic computes it. With ``on="reference"`` or ``on="vgf"``, the whole graph is
-            one step, since nothing is known of the time inside.
+            A function of the user, such as a model, is one step. A group of a split program has its own inner
+            steps, if tosaic computes it. With ``on="reference"`` or ``on="vgf"``, the whole graph is
+            one step, since these engines do not report inner times.
 
         Raises
         ------
         InvalidGraph
-            `runs` or `warmup` is not such a number, or as `run`.
+            `runs` or `warmup` is no such number; or as `run`.
         LayoutMismatch
             As `run`.
 
@@ -232,13 +232,13 @@ class Prepared:
         from tosaic.program.profile_prepared import profile_prepared
 
         def run_once(compute: Callable[[list[Any]], list[Any]], is_last: bool) -> Any:
-            # Only the last run writes the caller's arrays, which earlier runs read.
+            # Only the last run writes to the caller's arrays, since each run reads them as inputs.
             return self._run(args, kwargs, compute, write_back=self._write_back and is_last)
 
         return profile_prepared(self, run_once, runs=runs, warmup=warmup)
 
     def recorded(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Call]:
-        """Runs on flat arrays, as `run_arrays`; returns also the record of the run, for a profile.
+        """Runs on flat arrays, as `run_arrays`; also returns the record of the run, for a profile.
 
         `name` is the name of the group that the program computes.
         """
@@ -262,7 +262,7 @@ class Prepared:
         return self._alone(lambda given: list(self.session.run(given)), arrays)
 
     def _alone(self, compute: Callable[[list[Any]], _R], arrays: Sequence[Any]) -> _R:
-        """Computes with the arrays of the graph's inputs, unless a model of this program is what calls it."""
+        """Runs `compute` with the graph's input arrays; refuses a call from a model of this program."""
         given = self._source.graph_arrays(arrays)
         if getattr(self._of_thread, "running", False):
             raise invalid(
@@ -281,7 +281,7 @@ class Prepared:
         self.session.reset_state()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns everything but the session and what belongs to a thread."""
+        """Returns the state without the session and without values of single threads."""
         names = [port.path or port.name for port in self.states]
         left_out = ("session", "_modelled", "_of_thread")
         state = {name: value for name, value in vars(self).items() if name not in left_out}
@@ -311,7 +311,7 @@ class Prepared:
 
 
 class Preparable(Runnable):
-    """A program that `prepare` makes ready to run: what programs and lowered programs have in common."""
+    """A program that `prepare` can prepare: the base of programs, lowered programs and split programs."""
 
     @checked
     def plan_memory(
@@ -336,26 +336,26 @@ class Preparable(Runnable):
         alignment : int
             Each buffer begins at a multiple of it: a power of two.
         plan_inputs : bool
-            Inputs are in the arena, and their memory is used again once they were read. If False, they are
-            the caller's arrays, which are read where they are and not changed.
+            Inputs are in the arena, and their memory is used again after their last read. If False, they are
+            the caller's arrays, which are read in place and not changed.
         plan_outputs : bool
-            Outputs are in the arena. If False, each is computed in the caller's memory where the graph
-            allows it; the others stay in the arena and are copied at the end.
+            Outputs are in the arena. If False, each output is computed in the caller's memory if the graph
+            allows it; other outputs stay in the arena and are copied at the end.
         in_place : bool
-            Results may be computed over operands that nobody reads afterwards.
+            Results may overwrite operands that are not read afterwards.
         scratch : bool
-            Each group has its own tensors in the arena while it runs, in memory that is free at that step. If
-            False, what groups need inside is left out.
+            The inner tensors of each group are in the arena while it runs, in memory that is free at that
+            step. If False, the inner memory of groups is left out.
         arenas : mapping of str to str, optional
             Names of arenas: by the name of a buffer, else by its kind (``input``, ``output``, ``state``,
             ``activation``, ``scratch``), else by the group that makes it (``group0``, or ``host``). By
-            default, states are in the arena ``states``, and everything else is in ``activations``. Views are
-            in the arena of the value that they show.
+            default, states are in the arena ``states``, and everything else is in ``activations``. A view is
+            in the arena of its base.
         memories : mapping, optional
-            Memories of limited size, fastest first: ``{"sram": 262144, "dram": None}``, or with an alignment
-            of their own, ``{"sram": (262144, 16), "dram": (None, 64)}``. What `arenas` leaves open goes into
-            the first memory in which it fits: the buffers whose bytes are used most often come first, then
-            those that are needed for the shortest time, then the largest.
+            Memories of limited size, fastest first: ``{"sram": 262144, "dram": None}``, or with their own
+            alignment, ``{"sram": (262144, 16), "dram": (None, 64)}``. Each buffer that `arenas` does not name
+            goes into the first memory in which it fits. Buffers whose bytes are used most often are placed
+            first, then those that are needed for the shortest time, then the largest.
 
         Returns
         -------
@@ -366,7 +366,7 @@ class Preparable(Runnable):
         ------
         InvalidGraph
             An option has another value, an entry of `arenas` names nothing in the program, or a memory is too
-            small. The error names the step at which most is needed, and the largest buffers there.
+            small. The error names the step that needs the most bytes, and the largest buffers there.
         """
         from tosaic.memory.plan_options import options_of
         from tosaic.memory.planner import plan_schedule
@@ -383,7 +383,7 @@ class Preparable(Runnable):
         return plan_schedule(self._schedule(alignment), options)
 
     def _schedule(self, alignment: int) -> Schedule:
-        """Returns what a run computes, step by step. See `plan_memory` for `alignment`."""
+        """Returns the steps of a run, with the memory that they use. See `plan_memory` for `alignment`."""
         from tosaic.program.memory_schedule import schedule_of
 
         return schedule_of(self, {}, alignment=alignment)
@@ -397,7 +397,7 @@ class Preparable(Runnable):
         threads: int = 1,
         write_back: bool = False,
     ) -> Prepared:
-        """Prepares the program to run in a chosen way, with models of operators for example.
+        """Prepares the program to run, for example with models of operators or on another engine.
 
         Parameters
         ----------
@@ -417,14 +417,14 @@ class Preparable(Runnable):
 
             The model of the whole graph is called with a `tosaic.program.GraphCall`.
         on : {"tosaic", "reference", "vgf"}
-            What computes the nodes. ``"reference"`` is the TOSA reference model. ``"vgf"`` is a VGF file on
-            Vulkan, with Arm's converter and emulation layers. Both are for programs at stage ``tosa`` and
-            take no models.
+            The engine that computes the nodes. ``"reference"`` is the TOSA reference model. ``"vgf"`` runs a
+            VGF file on Vulkan, with Arm's converter and emulation layers. Both are for programs at stage
+            ``tosa`` and take no models.
         threads : int
-            The greatest number of threads of one run, with the thread that runs, from 1 to 256. All runs of
-            the process share one set of threads: a run takes those that are idle, at most one for each core
-            that the process may use, and does not wait for more. Threads sleep when nothing runs. The results
-            do not depend on the number, bit for bit. Scratch memory grows with it.
+            The greatest number of threads of one run, including the calling thread, from 1 to 256. All runs
+            of the process share one set of threads: a run takes idle threads, at most one for each core that
+            the process may use, and does not wait for more. Threads sleep when nothing runs. The results are
+            bit-identical for every number of threads. Scratch memory grows with the number.
         write_back : bool
             Write new values of inputs into the caller's arrays, as `run` does. If False, only
             `Prepared.mutations` has them.
@@ -432,7 +432,7 @@ class Preparable(Runnable):
         Returns
         -------
         Prepared
-            It has states of its own, which start from their initial values.
+            It has its own states, which start from their initial values.
 
         Raises
         ------
@@ -442,8 +442,8 @@ class Preparable(Runnable):
         UnsupportedOp
             An operator has neither a kernel nor a model.
         ImportError
-            The TOSA reference model is not installed, or what runs VGF files: the packages of the extra
-            ``devices`` and a Vulkan driver.
+            The TOSA reference model is not installed, or the requirements of VGF files are not: the packages
+            of the extra ``devices`` and a Vulkan driver.
 
         Examples
         --------
@@ -457,7 +457,7 @@ class Preparable(Runnable):
         return Prepared(source, table, on=on, threads=threads, write_back=write_back)
 
     def _with_models(self, models: Any, on: str) -> tuple[Runnable, Models]:
-        """Returns the program that is to be run, and its models."""
+        """Returns the program that is to run, and its models."""
         if on == "reference":
             from tosaic.program.reference_graph import model_of_graph
 

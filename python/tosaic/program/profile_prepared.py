@@ -1,4 +1,4 @@
-"""Profiles the runs of a prepared program, and of the groups that it calls, and makes a `Profile` of them."""
+"""Makes a `Profile` from runs of a prepared program, and of the groups that it calls."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def profile_prepared(
 ) -> Profile:
     """Makes the profile of a program; see `Prepared.profile`.
 
-    `run` runs the program once with a function of the flat arrays. Its second argument is True for the last
-    run.
+    `run` runs the program once with a function of the flat arrays. Its second argument is True only for the
+    last run.
     """
     session = prepared.session
     states = {name: session.state(name) for name in (port.path or port.name for port in prepared.states)}
     recorded: list[tuple[int, int, Call]] = []
     result = None
     for number in range(warmup + runs):
-        # Not before the first run, which refuses a variable that has no value yet.
+        # Not before the first run, which reports a variable without a value.
         for name, value in states.items() if number else ():
             session.set_state(name, value)
         is_last = number == warmup + runs - 1
@@ -78,11 +78,11 @@ class _Tree:
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._position: dict[tuple[int | None, int], int] = {}  # by step above, and key
+        self._position: dict[tuple[int | None, int], int] = {}  # (outer step, key) -> position in the list
         self._add(calls, None)
 
     def _add(self, calls: Sequence[Call], above: int | None) -> None:
-        """Adds the steps of a session, given its runs. `above` is the step that runs them."""
+        """Adds the steps of a session, given its runs. `above` is the outer step that runs them."""
         steps, functions = calls[0].steps, _functions_of(calls[0].prepared)
         inner: dict[int, list[Call]] = {}
         for call in calls:
@@ -101,7 +101,7 @@ class _Tree:
                 self._add(inner[step["key"]], position)
 
     def events(self, call: Call, above: int | None = None, begin: int = 0) -> np.ndarray[Any, Any]:
-        """Returns the events of a call and of calls inside of it, in nanoseconds since the outer begin."""
+        """Returns the events of a call and of inner calls, in nanoseconds since the outer begin."""
         steps = call.steps
         inside = dict(_groups(call, steps))
         parts = []
@@ -109,7 +109,7 @@ class _Tree:
             position = self._position[above, key]
             if i in inside:
                 group = inside[i]
-                # The clocks of both sessions have no common zero: the group's run is in the middle.
+                # The two sessions' clocks have different zeros: the group's run is centred in its step.
                 start = first + max(last - first - group.nanoseconds, 0) // 2
                 parts.append(self.events(group, position, begin + start))
             parts.append(np.array([[position, begin + first, begin + last]], np.int64))
@@ -125,7 +125,7 @@ def _functions_of(prepared: Prepared) -> dict[str, str]:
 
 
 def _groups(call: Call, steps: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Call]]:
-    """Yields the events that are calls of groups, by position, with what was recorded of them."""
+    """Yields the position of each event that is the call of a group, with the record of that call."""
     if not call.inner:
         return
     names = {step["key"]: _operator_of(step["nodes"][0]) for step in steps}
@@ -138,12 +138,12 @@ def _groups(call: Call, steps: Sequence[dict[str, Any]]) -> Iterator[tuple[int, 
 
 
 def _run_of(tree: _Tree, first: int, begin: int, end: int, call: Call) -> ProfileRun:
-    total = end - begin - sum(call.recording)  # as long as a run that nobody records
+    total = end - begin - sum(call.recording)  # the duration without the recording
     own = call.events[_top(call)] if len(call.events) else call.events
     inputs = int(own[:, 1].min()) if len(own) else call.nanoseconds
     last = int(own[:, 2].max()) if len(own) else call.nanoseconds
     outputs = call.nanoseconds - last
-    # Everything around the session is Python: before it the arguments, after it the result.
+    # The time outside of the session is Python's: arguments before it, the result after it.
     python = max(total - call.nanoseconds, 0)
     before = min(max(call.begin - begin - call.recording[0], 0), python)
     return ProfileRun(
@@ -177,7 +177,7 @@ def _steps_of(tree: _Tree, runs: Sequence[ProfileRun]) -> tuple[ProfiledStep, ..
             own[:, parent] -= totals[:, i]
     typical = np.median(np.maximum(own, 0), axis=0)
     whole = typical.copy()
-    for i in reversed(range(count)):  # the steps that a step runs are after it
+    for i in reversed(range(count)):  # inner steps come after their outer step
         if parents[i] is not None:
             whole[parents[i]] += whole[i]
     return tuple(
@@ -216,7 +216,7 @@ def _node_of(node: _core.Node) -> ProfiledNode:
 
 
 def _operator_of(node: _core.Node) -> str:
-    """Returns the operator; of a foreign node, the name by which functions of the caller find it."""
+    """Returns the operator; for a foreign node, the name by which override functions refer to it."""
     if node.op == "opaque":
         return str(node.attrs["target"])
     if node.op == "tosa.custom":

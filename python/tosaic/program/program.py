@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class HasProgram(Protocol):
-    """A program, or a result that is one in another form: each class says itself which."""
+    """A program, or a result that contains one: its class defines which program that is."""
 
     def as_program(self) -> Program:
         """Returns the program."""
@@ -42,7 +42,7 @@ class Program(Preparable):
     saved or copied. Each of these copies the constants, as `snapshot` does. Until then:
 
     - If torch reports that the memory of a weight was replaced, resized or freed, or that the weight was
-      changed in place, the weight is refused by name (see `tosaic.from_exported`).
+      changed in place, using the weight raises an error that names it (see `tosaic.from_exported`).
     - Torch does not report writes such as ``p.data.mul_(2)``. The program reads the elements as they are when
       the constants are copied, all of them at the same time.
 
@@ -65,7 +65,7 @@ class Program(Preparable):
         self._verify: Callable[[], None] | None = None
         self._module_types: Mapping[str, str] | Callable[[], Mapping[str, str]] = {}
         self.import_seconds: float | None = None
-        # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
+        # By path of an input or output: the qparams in the sidecar of the file. None: there is no sidecar.
         self.qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
 
     @property
@@ -97,8 +97,8 @@ class Program(Preparable):
     ) -> Program:
         """Makes a program that was imported, or read from an archive of such a program.
 
-        `verify_weights` calls `verify`; None: no constant is a view. A function `module_types` is called when
-        the types are asked for.
+        `verify_weights` calls `verify`; None: no constant is a view. If `module_types` is a function, it is
+        called when the types are first used.
         """
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
@@ -231,14 +231,14 @@ class Program(Preparable):
 
     @checked
     def with_operators(self, operators: Sequence[ForeignOp]) -> Program:
-        """Returns the same program with kernels for its foreign operators. The program may be from a file.
+        """Returns the same program with kernels for its foreign operators, for example for a loaded program.
 
         Parameters
         ----------
         operators : sequence of ForeignOp
-            They replace descriptions of the same operators. The graph stays as it is: the layout, domain and
-            name of the program remain, whatever the descriptions say. A ``tosa.custom`` of a file gets the
-            kernel of the description with its domain and name, other foreign operators that of the
+            They replace descriptions of the same operators. The graph stays as it is: layout, domain and
+            name in the program remain, even if the descriptions differ. A ``tosa.custom`` of a file gets the
+            kernel of the description with its domain and name, other foreign operators the kernel of the
             description with their target. The arrays of a ``tosa.custom`` have the dim orders that the file
             states; the layout of a description counts only for a ``tosa.custom`` without any attributes,
             which another program wrote.
@@ -268,7 +268,7 @@ class Program(Preparable):
         self._graph = graph
         for kind in type(self).__mro__:
             for name, attribute in vars(kind).items():
-                if isinstance(attribute, cached_property):  # computed from the old graph
+                if isinstance(attribute, cached_property):  # cached values of the old graph
                     vars(self).pop(name, None)
 
     def _copy(self) -> Program:

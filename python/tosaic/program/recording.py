@@ -25,17 +25,17 @@ class Call:
     ----------
     prepared : Prepared
     name : str
-        The name of the group whose part the session runs; empty for the program itself.
+        The name of the group whose part the session runs; empty for the whole program.
     begin, end : int
         Readings of ``perf_counter_ns``, around the call of the session.
     nanoseconds : int
         The time of the run by the clock of its events.
     recording : tuple of int
-        Nanoseconds that recording took before and after the call of the session.
+        Nanoseconds for the recording itself, before and after the call of the session.
     events : numpy.ndarray
         As `ProfileRun.events`, with the keys of ``Session.profiled_steps``.
     inner : list of Call
-        In the order in which they ended.
+        The calls of groups, in the order in which they ended.
     """
 
     prepared: Prepared
@@ -54,7 +54,7 @@ class Call:
 
 
 def profiled_calls() -> list[Call] | None:
-    """Returns the list of calls of the run that this thread profiles; None if it profiles none."""
+    """Returns the list of calls of the run that this thread profiles; None if it does not profile."""
     return getattr(_of_thread, "calls", None)
 
 

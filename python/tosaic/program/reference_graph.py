@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tosaic.program.models import GraphCall
 
 ONE_AT_A_TIME = threading.Lock()
-"""Held while the model runs: it prints to the streams of the process, which are captured."""
+"""The lock of the model's runs: the model prints to the streams of the process, which are captured."""
 
 
 def model_of_graph(graph: _core.Graph, models: Any = None) -> Callable[[GraphCall], list[Any]]:

@@ -1,4 +1,4 @@
-"""A graph with a signature that can be run: what programs and lowered programs have in common."""
+"""A graph with a signature that can be run: the base of programs and lowered programs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Runnable(Reportable):
     def inputs(self) -> tuple[Port, ...]:
         """The inputs that the caller passes, in order. States are not in the list.
 
-        An array that the graph has as several inputs, one for each quantization, is one port here.
+        If the graph has an array as several inputs, one for each quantization, it is one port here.
         """
         users = [port for port in self._graph.inputs if port.kind == "user"]
         arrays: dict[int, list[_core.Input]] = {}
@@ -107,7 +107,7 @@ class Runnable(Reportable):
 
     @cached_property
     def calling(self) -> Calling:
-        """How the arguments of a call become arrays, and arrays its result."""
+        """The conversion of a call's arguments to arrays, and of arrays to its result."""
         return Calling(self)
 
     @cached_property
@@ -123,9 +123,9 @@ class Runnable(Reportable):
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns everything but the session, and what is made of the rest.
+        """Returns the state without the session and without cached values.
 
-        A copy gets its own session, with the present values of the states.
+        A copy gets its own session, with the current values of the states.
         """
         state = dict(self.__dict__)
         session = state.pop("session", None)
@@ -152,8 +152,8 @@ class Runnable(Reportable):
             Either the arguments of the exported module, with the same nesting, or each input by its path or
             name from `inputs`: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``. Tensors may be numpy arrays,
             torch tensors or Python numbers. The notes say which arrays are copied and which are refused.
-            Arrays may be stacks of samples, as in `tosaic.quantize`: with one more axis in front, or
-            with a multiple of the extent of the first axis. Each entry runs, one after the other.
+            Arrays may be stacks of samples, as in `tosaic.quantize`: with an additional first axis, or
+            with a multiple of the extent of the first axis. The entries run one after the other.
 
         Returns
         -------

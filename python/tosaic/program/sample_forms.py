@@ -3,7 +3,7 @@
 A sample has arrays for the exported program: logical shapes and the program's own dtypes. A lowered program
 may expect the same numbers permuted (``orders=``), as integers (``io=``), or both. A ``.tosa`` file has no
 paths and no qparams, and its states may be inputs. Arrays that already have the form of the reference's
-inputs, as far as shape or dtype show it, are first converted back to the form of the exported program.
+inputs, as far as shape or dtype show this, are first converted back to the form of the exported program.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
-_MOST_COMBINATIONS = 4096  # combinations of orders that are looked at; few of them differ
-_HIGHEST_RANK = 6  # the highest rank for which all permutations are looked at
+_MOST_COMBINATIONS = 4096  # the most combinations of orders that are compared; few of them differ
+_HIGHEST_RANK = 6  # the highest rank for which all permutations are tried
 
 Logical = dict[str, _Array]
 """Arrays of the user's inputs by path, in logical axes."""
@@ -164,7 +164,7 @@ class FileBoundary:
             side: {_path(port): port for port in reversed(ports)}
             for side, ports in (("inputs", source.inputs), ("outputs", source.outputs))
         }
-        self._positions: dict[str, int] = {}  # of the caller's inputs of the reference, by path
+        self._positions: dict[str, int] = {}  # path -> position among the reference's user inputs
         for port in reference.inputs:
             if port.kind == "user":
                 self._positions.setdefault(_path(port), len(self._positions))
@@ -221,8 +221,8 @@ class FileBoundary:
     def forms(self, logical: Logical) -> Iterator[list[_Order]]:
         """Yields orders for all inputs, the likeliest combination first, each distinct layout once.
 
-        A rule is an entry of `_declared`. Combinations in which all inputs follow one rule, as far as their
-        shapes allow it, come first; mixtures of rules follow.
+        A rule is a position in the list of `_declared`. Combinations in which all inputs follow one rule,
+        as far as their shapes allow it, come first; mixtures of rules follow.
         """
         candidates = [self._candidates(k, logical) for k in range(len(self.inputs))]
         seen = set()
@@ -244,7 +244,7 @@ class FileBoundary:
         rules = self._declared("inputs", self.inputs[k])
         usual = [order for order in rules if _makes_shape(shape, order, wanted)]
         if usual:
-            # One entry per rule, even if it repeats another: entry i is of the same rule for every input.
+            # One entry per rule, even if two are equal: entry i belongs to the same rule for every input.
             return [order if order in usual else usual[0] for order in rules]
         if len(shape) == len(wanted) <= _HIGHEST_RANK:
             return [o for o in itertools.permutations(range(len(shape))) if _makes_shape(shape, o, wanted)]
@@ -282,7 +282,7 @@ class FileBoundary:
         return list(logical.values())[self._positions[_path(source)]]
 
     def output_qparams(self, i: int) -> QParams | None:
-        """Returns the qparams of output `i` of the file, or None unless only the file has integers there."""
+        """Returns the qparams of output `i` if the file has integers and the reference floats; else None."""
         theirs = self._theirs["outputs"][self.outputs[i]]
         own = self._own["outputs"][i]
         if not is_float(theirs.dtype) or own.dtype not in NUMPY_INTEGERS:

@@ -1,4 +1,4 @@
-"""Reads samples, the inputs that programs are run and compared on, from arrays, containers and files."""
+"""Reads samples, the inputs for runs and comparisons of programs, from arrays, containers and files."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
 
 
 def iterate_samples(samples: Any, program: Program) -> Iterator[Sample]:
-    """Yields what `read_samples` returns, one sample at a time, so that a stream need not fit into memory.
+    """Yields the samples of `read_samples` one by one, so that a stream need not fit into memory.
 
     Raises
     ------
     InvalidGraph, MissingFileError, ReadError
-        As `read_samples`; where there is no sample, after the end of the stream.
+        As `read_samples`; if there is no sample, the error is raised at the end of the stream.
     """
     count = 0
     if (
@@ -134,7 +134,7 @@ def _loaded(file: IO[bytes], name: str) -> np.ndarray[Any, Any] | list[tuple[str
         _require_bounds(file, size)
     elif start.startswith(_MAGIC):
         require_claimed(file, size, name)
-    else:  # numpy would read other bytes as pickled data
+    else:  # numpy would unpickle other bytes
         raise ValueError("other bytes" if start else "an empty file")
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):

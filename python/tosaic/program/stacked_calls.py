@@ -1,9 +1,9 @@
-"""Calls with stacks of samples: each entry runs, one after the other, and the results are stacked again.
+"""Calls with stacks of samples: the entries run one after the other, and the results are stacked again.
 
 ::
 
     input [1,3,8,8], output [1,10]      run([64,3,8,8]) -> [64,10]        a multiple of the first extent
-                                        run([64,1,3,8,8]) -> [64,1,10]    one more axis in front
+                                        run([64,1,3,8,8]) -> [64,1,10]    an additional first axis
 
 Stacks are as in `tosaic.quantize` and `tosaic.compare` (`tosaic.calibration.streams`).
 """
@@ -35,7 +35,7 @@ class StackedCall:
     count : int
         The number of entries.
     has_axis : bool
-        The stacks and the results have one more axis in front.
+        The stacks and the results have an additional first axis.
     """
 
     def __init__(self, leaves: Sequence[Any], ports: Sequence[Port], count: int, *, has_axis: bool) -> None:
@@ -72,7 +72,7 @@ class StackedCall:
         Raises
         ------
         InvalidGraph
-            A result has no axis along which the entries could be.
+            A result has no axis along which the entries could be joined.
         """
         found = []
         for name, arrays in zip(names, zip(*results, strict=True), strict=True):
@@ -113,8 +113,8 @@ def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence
     Raises
     ------
     InvalidGraph
-        The stacks have different numbers of entries, or none, or different forms. Or the program writes an
-        input that belongs to all entries.
+        The stacks have different numbers of entries, no entries, or different forms. Or the program writes an
+        input that all entries share.
     """
     counts: dict[str, int] = {}
     has_axis: dict[str, bool] = {}
@@ -159,7 +159,7 @@ def stacked_call(leaves: Sequence[Any], ports: Sequence[Port], written: Sequence
 
 
 def laid_out(array: Any, port: Port) -> Any:
-    """Returns an array of a file, which has no dim order, or a stack of them, in the input's dim order."""
+    """Returns an array of a file, or a stack of such arrays, in the input's dim order: files have none."""
     rank = len(port.shape)
     if not isinstance(array, np.ndarray) or array.ndim not in (rank, rank + 1):
         return array

@@ -1,11 +1,11 @@
 """The zip archive of a ``.pt2`` file: its index, and its entries as views of the mapped file.
 
     model/models/model.json                   the program
-    model/data/weights/weight_0               bytes of a storage, stored, so that they are not read but mapped
+    model/data/weights/weight_0               bytes of a storage; uncompressed, so it is mapped and not read
     model/data/weights/model_weights_config.json
 
-Nothing of the archive is trusted. The core reads the index (``cpp/tosaic/pt2/zip_index.h``). A compressed
-entry unpacks to no more than the size that it claims, and all of them together to a multiple of the size of
+The reader does not trust the archive. The core reads the index (``cpp/tosaic/pt2/zip_index.h``). A compressed
+entry may unpack only to the size that it claims, and all entries together only to a multiple of the size of
 the file.
 """
 
@@ -29,7 +29,7 @@ from tosaic.pt2.checked import beyond, damaged
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 LEAST_UNPACKED = 64 << 20
 MOST_TIMES = 8
-"""The entries that are unpacked or copied may have at most MOST_TIMES times the size of the file, or
+"""All entries that are unpacked or copied may together have MOST_TIMES times the size of the file, or
 `LEAST_UNPACKED` bytes if that is more."""
 
 
@@ -73,7 +73,7 @@ class Archive:
         return name in self.index
 
     def bytes_of(self, name: str) -> NDArray[np.uint8]:
-        """Returns the bytes of an entry: a view of the mapped file, or what a compressed entry unpacks to.
+        """Returns the bytes of an entry: a view of the mapped file, or a compressed entry's unpacked bytes.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Archive:
         Raises
         ------
         InvalidGraph
-            It is more than a file of this size may need.
+            The sum is more than a file of this size may need.
         """
         if size > self._room:
             raise damaged(

@@ -1,4 +1,4 @@
-"""Writes the nodes of the calls of a ``.pt2`` graph. To rows, an `ArchiveWriter` is a `Call`."""
+"""Writes the nodes of the calls of a ``.pt2`` graph. Rows see an `ArchiveWriter` as a `Call`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INT = frozenset({int})
 
 @dataclass(frozen=True)
 class Shared(node_writer.Shared):
-    """What the writers of a program and of its nested graphs share."""
+    """State that the writers of a program and of its nested graphs share."""
 
     weights: Weights
     sizes: Sizes

@@ -1,4 +1,4 @@
-"""Reads the calls of a ``.pt2`` graph, by the same rows as the calls of a program of torch."""
+"""Reads the calls of a ``.pt2`` graph, by the same rows as the calls of torch's programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ArchiveReader(NodeReader):
         self.weights_at: Mapping[str, str] = {}  # names of weights by placeholder name, in the program itself
 
     def release(self) -> None:
-        """Forgets the nodes, after the last one was read."""
+        """Drops the references to the nodes, after the last one was read."""
         self.env, self.nodes, self.in_place = {}, (), None
         self.nested.wrapped, self.writer.aliases = Wrapped(), None
 
@@ -51,7 +51,7 @@ class ArchiveReader(NodeReader):
         return RecordedMemory(self._shared.sizes, self._held)
 
     def _held(self, node: Any) -> Stored | None:
-        """Returns the stored tensor that a placeholder stands for; None for inputs and unreadable tensors."""
+        """Returns the stored tensor of a weight's placeholder; None for inputs and unreadable tensors."""
         target = self.weights_at.get(node.name) if node.op == "placeholder" else None
         try:
             return None if target is None else self._shared.weights.stored(target)
@@ -59,7 +59,7 @@ class ArchiveReader(NodeReader):
             return None
 
     def refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:
-        """Says that torch may know more, if the conflict is not certain."""
+        """Adds that torch may know more, if the conflict is not certain."""
         if conflict.is_known:
             return super().refuse_write(conflict, hint)
         return self._only_in_torch(f"it writes to {conflict.what}")
@@ -78,7 +78,7 @@ class ArchiveReader(NodeReader):
         return row_of(target) if target.count(".") >= 2 and not target.startswith("torch.") else None
 
     def located(self, error: Exception, node: Any) -> Exception:
-        """Locates errors also of damaged files: rows rely on the schema of the operator."""
+        """Also locates errors that a damaged file causes in rows, which rely on the operator's schema."""
         if isinstance(error, _core.InvalidGraph):
             known = error.parts["node"] or error.parts["where"] == "pt2"
             return error if known or node is None else self.error_at(node, error)
@@ -95,7 +95,7 @@ class ArchiveReader(NodeReader):
         return super().error_at(node, error, hint, at)
 
     def _only_in_torch(self, what: str) -> Exception:
-        """Returns the error for a call that needs torch; `read_pt2` adds how to read the file."""
+        """Returns the error for a call that needs torch; `read_pt2` adds a hint how to read the file."""
         return self.writer.error(_core.UnsupportedOp, what, at=Where.of(self.writer.node, "pt2"))
 
     def read_row(self, node: Any, row: OperatorRow) -> Any:
@@ -119,7 +119,7 @@ class ArchiveReader(NodeReader):
         raise self._beyond(row)
 
     def _without_row(self, node: Any, row: OperatorRow) -> Any:
-        """Reads a call of an operator without a row: an opaque node, unless torch may take the call apart."""
+        """Reads a call of an operator without a row: an opaque node, unless torch may decompose the call."""
         recorded = node.meta.get("val")
         args = [self.resolved(arg) for arg in node.args]
         kwargs = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
@@ -138,7 +138,7 @@ class ArchiveReader(NodeReader):
         )
 
     def read_described(self, node: Any, row: OperatorRow, operator: ForeignOp) -> Any:
-        """Reads a call of an operator that the user described. Torch may have no schema of it."""
+        """Reads a call of an operator that the user described. Torch may have no schema for it."""
         if row.names:
             return super().read_described(node, row, operator)
         args = [self.resolved(arg) for arg in node.args]

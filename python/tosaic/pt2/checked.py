@@ -1,7 +1,7 @@
-"""Reads values of JSON of which nothing is trusted, in few steps, since a program has thousands of them.
+"""Reads JSON values without trusting them, with few steps, since a program has thousands of them.
 
-A function returns the value, or raises `WrongJsonError`. Whoever reads a node, a tensor or another entry
-catches `MISUSE` and names the entry (`damaged`): a damaged entry may also break what Python expects.
+A function returns the value, or raises `WrongJsonError`. The code that reads a node, a tensor or another
+entry catches `MISUSE` and names the entry (`damaged`), which may also raise Python's own errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LIMIT = 1 << 63
 
 
 class WrongJsonError(ValueError):
-    """A value is not what the format says."""
+    """A value does not have the type or range of the format."""
 
     def __init__(self, expected: str, got: Any) -> None:
         super().__init__(f"expected {expected}, got {shown(got)}")
@@ -30,7 +30,7 @@ MISUSE = (
     ValueError,
     RecursionError,
 )
-"""What a damaged value may raise where it is used. Too little memory is not a fault of the file."""
+"""The exceptions that a damaged value may raise when it is used. MemoryError is not the file's fault."""
 
 
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:

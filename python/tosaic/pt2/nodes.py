@@ -62,7 +62,7 @@ class NestedGraph:
 
 
 class Classes:
-    """What the core makes nodes and their arguments of."""
+    """The classes of which the core makes nodes and their arguments."""
 
     node = Node
     graph = NestedGraph
@@ -92,7 +92,7 @@ def nodes_of(
     InvalidGraph
         The graph is damaged; the message names the entry.
     UnsupportedOp
-        It has something that only torch reads.
+        The graph has something that only torch can read.
     """
     return _core.pt2_nodes(graph, constant_names, _parameter_names, Classes)
 
@@ -102,6 +102,6 @@ def _parameter_names(target: str) -> Sequence[str]:
 
 
 def released(nodes: Sequence[Node]) -> None:
-    """Breaks the cycles of nodes that are no longer needed: a node refers to its users, and they to it."""
+    """Breaks reference cycles of unneeded nodes: a node and its users refer to each other."""
     for node in nodes:
         node.users = ()

@@ -52,7 +52,7 @@ _HINT = "Read it through torch: tosaic.from_exported(torch.export.load(path))"
 def read_pt2(
     path: Path, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
 ) -> ImportedProgram:
-    """Reads a ``.pt2`` file into a graph at stage ``exported``, as the import of the program in it does.
+    """Reads a ``.pt2`` file into a graph at stage ``exported``, like the import of the program in it.
 
     The weights are views of the mapped file.
 
@@ -177,7 +177,7 @@ def _verify(archive: Archive) -> None:
 
 
 def _entry(what: str, read: Callable[[], Any]) -> Any:
-    """Returns what `read` returns; exceptions that damaged values raise become errors of the entry."""
+    """Returns the result of `read`; exceptions that damaged values raise become errors of the entry."""
     try:
         return read()
     except MISUSE as error:
@@ -187,7 +187,7 @@ def _entry(what: str, read: Callable[[], Any]) -> Any:
 
 
 def _model(archive: Archive) -> str:
-    """Returns the name of the program. `torch.export.save` writes one, named ``model``."""
+    """Returns the program's name in the archive. `torch.export.save` writes one program, named ``model``."""
     if f"{_MODELS}{_MODEL}.json" in archive:
         return _MODEL
     if "serialized_exported_program.json" in archive:

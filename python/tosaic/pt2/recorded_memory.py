@@ -1,8 +1,8 @@
-"""Which memory the results of a file's calls have, by rules over recorded shapes and strides.
+"""Which memory the results of a file's calls share, by rules over recorded shapes and strides.
 
-The import of torch's programs runs each call and compares storages. Without torch, a rule says when a call
-returns its operand, a view of it, or a copy. If it cannot say, the result is taken to lie anywhere in the
-memory of its operands, and a write for which this matters needs torch.
+The import of torch's programs runs each call and compares storages. Here, without torch, a rule decides
+whether a call returns its operand, a view of it, or a copy. If no rule decides, the result may be anywhere in
+the memory of its operands, and a write for which this matters needs torch.
 
 Recorded strides come from fake tensors. They are right for inputs, for results of pointwise operators and
 for views. Strides of other results may differ from the strides that are computed
@@ -43,7 +43,7 @@ _MAY_SHARE = frozenset(
 _VIEWS = frozenset({"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"})
 _RESHAPES = frozenset({"flatten", "ravel", "reshape", "reshape_as"})
 _DROPOUTS = frozenset({"alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"})
-# Operators that return real operands themselves, and complex ones as views.
+# Operators that return a real operand itself, and a view of a complex one.
 _OPERAND_IF_REAL = frozenset({"conj", "lift_fresh", "positive", "real", "resolve_conj", "resolve_neg"})
 
 
@@ -121,7 +121,7 @@ class RecordedMemory:
         return None
 
     def _converted(self, node: Any, row: OperatorRow, args: Sequence[Any], operand: Tensor) -> Any:
-        """A conversion returns its operand if nothing changes and no copy is asked for."""
+        """Returns the operand itself if a conversion changes nothing and no copy is requested."""
         recorded, before = node.meta.get("val"), self._dtype_of(operand)
         if before is not None and recorded.dtype != before:
             return None
@@ -149,7 +149,7 @@ class RecordedMemory:
         return operand if _is_dense(region, order) else None
 
     def _reshape(self, node: Any, base: str, args: Sequence[Any], operand: Tensor) -> Any:
-        """A reshape is a view if the new shape has strides over the same memory; else it is a copy."""
+        """Returns a view if the new shape has strides over the same memory; else a copy."""
         recorded, region = node.meta.get("val"), operand.region
         if region.layout is None or not region.is_certain:
             return self._unknown(recorded, node, [operand])
@@ -183,11 +183,11 @@ class RecordedMemory:
             return anywhere_in(region.memories)
         made = self._region(recorded, region.memory, region.is_certain)
         if made.layout is not None and recorded.is_complex():
-            return anywhere_in(region.memories)  # it may be conjugated
+            return anywhere_in(region.memories)  # the operand may be lazily conjugated
         return made
 
     def _fresh(self, recorded: Any, node: Any, operands: Sequence[Tensor]) -> Any:
-        """Returns new memory. Only pointwise operators have the recorded strides for certain."""
+        """Returns new memory. The recorded strides are certain only for pointwise operators."""
         is_certain = self._is_pointwise(node) and all(
             tensor.region.layout is not None and tensor.region.is_certain for tensor in operands
         )
@@ -251,11 +251,11 @@ def _strides_of_view(
 ) -> tuple[int, ...] | None:
     """Returns the strides of a view with another shape; None if torch has to copy.
 
-    Axes of the old shape that lie densely in each other form a run; each new axis has to lie in one run.
+    Axes of the old shape that are dense in memory form a run; each new axis has to be in one run.
     """
     if 0 in shape:
         return tuple(strides) if tuple(shape) == tuple(wanted) else tuple(contiguous_strides(wanted))
-    runs: list[tuple[int, int]] = []  # number of elements and innermost stride, outermost first
+    runs: list[tuple[int, int]] = []  # (number of elements, innermost stride), outermost first
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue

@@ -19,7 +19,7 @@ def _document() -> dict[str, Any]:
 
 
 def is_of_torch(target: str) -> bool:
-    """True for an operator of a namespace that torch has, or that has rows: torch may decompose its calls."""
+    """True for an operator whose namespace is torch's or has rows: torch may decompose its calls."""
     return target.partition(".")[0] in _document()["namespaces"]
 
 
@@ -27,7 +27,7 @@ def is_of_torch(target: str) -> bool:
 def row_of(target: str) -> OperatorRow:
     """Returns the row of an operator, named ``aten.conv2d.default``.
 
-    An operator without a row has no parameters here, and its calls have all arguments.
+    For an operator without an entry, the row has no parameters, and its calls contain all arguments.
     """
     namespace, name, overload = target.split(".", 2)
     own = name if overload == "default" else f"{name}.{overload}"

@@ -16,7 +16,7 @@ _INT = frozenset({int})
 
 
 class Sizes:
-    """The sizes of a program. A program with symbols is read by torch, which knows what they are bound to."""
+    """The sizes of a program without symbols. Torch reads programs with symbols, whose values it knows."""
 
     def resolve(self, value: Symbolic) -> Any:
         """Returns a size with a number in place of each bound symbol."""

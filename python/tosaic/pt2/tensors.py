@@ -3,7 +3,7 @@
 Nothing is copied, except tensors that are not dense, and states.
 
     model_weights_config.json    "conv.weight" -> entry weight_0, dtype, sizes, strides, offset
-    weight_0                     the bytes of a storage; several tensors may lie in it
+    weight_0                     the bytes of a storage, which several tensors may share
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Weights:
         Raises
         ------
         InvalidGraph
-            There is none, or it is damaged, or is not inside its storage.
+            The tensor does not exist, is damaged, or is not inside its storage.
         UnsupportedOp
-            It is pickled, or not strided on the CPU.
+            The tensor is pickled, or not strided on the CPU.
         """
         entry, meta = self._find(name)
         if meta.device != "cpu" or not meta.is_strided:
@@ -111,8 +111,8 @@ class Weights:
     ) -> int:
         """Adds the constants of weights over the mapped memory, and sets the values of their nodes in `env`.
 
-        Stops at the first weight that `constant`, `parts` or `snapshot` copies or refuses. Returns the number
-        of the weights before it.
+        Stops at the first weight that needs `constant`, `parts` or `snapshot`, which copy or refuse it.
+        Returns the number of the weights before it.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Weights:
     def _made(
         stored: Stored, kind: str, array: NDArray[Any], name: str = "", code: int = -1
     ) -> _core.Constant:
-        """Returns a constant over an array that nobody else writes."""
+        """Returns a constant over an array that no other code writes."""
         code = stored.code if code < 0 else code
         address = array.ctypes.data
         return _core.Constant(
@@ -216,7 +216,7 @@ class Weights:
         )
 
     def copied(self, stored: Stored) -> NDArray[Any]:
-        """Returns the elements in row-major order. Numpy's bits stand for dtypes that numpy lacks."""
+        """Returns the elements in row-major order. Dtypes that numpy lacks have the dtype of their bits."""
         meta = stored.meta
         size = meta.dtype.size
         self._archive.reserve(math.prod(meta.shape) * size, f"'{stored.name}'")

@@ -1,6 +1,6 @@
-"""What the archive records about values: types of tensors, and arguments that are not tensors.
+"""The records of an archive about values: types of tensors, and arguments that are not tensors.
 
-These objects have the attributes of torch's own that the readers of `tosaic.torch_operators` use.
+These objects have those attributes of torch's objects that the readers of `tosaic.torch_operators` use.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class TensorMeta:
         return self._strides
 
     def storage_offset(self) -> Any:
-        """Returns 0: a program of `torch.export.load` has no offsets of values either."""
+        """Returns 0: a program of `torch.export.load` also has no storage offsets of values."""
         return 0
 
     def dim(self) -> int:

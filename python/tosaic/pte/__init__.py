@@ -1,4 +1,4 @@
-"""ExecuTorch's ``.pte`` files: what they say, and their methods as programs of tosaic.
+"""ExecuTorch's ``.pte`` files: their contents, and their methods as programs of tosaic.
 
 ::
 
@@ -9,14 +9,14 @@
     program/program.py       a method as a program that runs
     containers.py    the structure of arguments and results, from the text that torch writes
     method_graph.py  a method as a graph with a signature
-    facts.py           what a method says
+    facts.py           the contents of a method
     instructions.py    its instructions as nodes, one by one
     values.py          its values: numbers, and tensors as values of the graph
     calls.py           a kernel call as nodes, by the rows of `tosaic.torch_operators`
     rows.py            the row of an operator, from its name and arguments
-    memory.py          which value lies where in the planned memory
+    memory.py          the values in the planned memory, by place
     payloads.py      the formats of payloads
-    delegate_calls.py  what runs a delegate
+    delegate_calls.py  the function that runs a delegate
 
 Nothing here imports torch or ExecuTorch.
 """

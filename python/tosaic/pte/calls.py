@@ -1,4 +1,4 @@
-"""The nodes of a kernel call: to the rows of `tosaic.torch_operators`, a `KernelWriter` is a `Call`."""
+"""Writes the nodes of a kernel call. The rows of `tosaic.torch_operators` see a `KernelWriter` as `Call`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class KernelWriter(Call):
 
     @contextmanager
     def aside(self, target: str) -> Iterator[None]:
-        """Writes nodes of another call in front of the present one, whose operands are being read."""
+        """Writes nodes of another call in front of the current call, whose operands are being read."""
         present = self.node, self.target, self.dtype, self.shape, self.types
         self.begin(self.instruction, (target, ""), self.place)
         try:
@@ -146,7 +146,7 @@ class KernelWriter(Call):
             ) from error
 
     def _opaque(self, arguments: Sequence[Any]) -> list[Ref]:
-        """Adds an opaque node for a call that no row reads, which needs a function to be run."""
+        """Adds an opaque node for a call that no row reads; the program runs only with a function for it."""
         namespace, _, base = self.target[0].rpartition("::")
         stem = "_".join(part for part in self.target[1].split("_") if part != "out") or "default"
         target = f"{namespace or 'aten'}.{base}.{stem}"

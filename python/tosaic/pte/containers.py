@@ -47,7 +47,7 @@ def _tree(node: Any) -> Tree:
 
 
 def _keys(context: Any, count: int) -> tuple[Any, ...]:
-    """Returns the names of the fields of a registered class: its context is their list, or has it first."""
+    """Returns the field names of a registered class: its context is the list of names, or begins with it."""
     if isinstance(context, list):
         if len(context) == count and all(isinstance(each, str) for each in context):
             return tuple(context)

@@ -1,4 +1,4 @@
-"""What runs a delegate: its payload, a TOSA source that the caller has given, or nothing.
+"""What runs a delegate: its payload, a TOSA source that the caller has passed, or nothing.
 
 | payload | on tosaic and on the reference model | on an engine of a device, such as Vulkan |
 |---|---|---|
@@ -79,7 +79,7 @@ class TensorForm:
 
 
 class NoRunner:
-    """The function of a delegate that nothing here runs. A call raises UnsupportedOp."""
+    """The function of a delegate that cannot be run here. A call raises UnsupportedOp."""
 
     def __init__(self, place: Place, name: str, payload: bytes) -> None:
         self._place, self._name, self._payload = place, name, payload
@@ -107,14 +107,14 @@ class NoRunner:
 
 
 class PayloadCall:
-    """The function of a delegate that a program at stage ``tosa`` computes.
+    """The function of a delegate that runs as a program at stage ``tosa``.
 
     Attributes
     ----------
     part : Program
         The payload, or the source that the caller has given.
     on : str
-        What computes it, as in `Program.prepare`.
+        The engine that computes it, as in `Program.prepare`.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PayloadCall:
                 self._require(f"{side} {i}", form, port, is_source)
 
     def _require(self, which: str, form: TensorForm, port: Any, is_source: bool) -> None:
-        """Refuses another size or dtype; of a source, which is not the payload, also another shape."""
+        """Refuses another size or dtype; for a source, which is not the payload, also another shape."""
         what = ""
         if math.prod(form.shape) != math.prod(port.shape):
             what = "size"
@@ -194,7 +194,7 @@ class EngineCall:
     Parameters
     ----------
     program
-        The payload as something that runs: see `tosaic.devices.Engine`.
+        The payload, prepared to run: see `tosaic.devices.Engine`.
     title, machine : str
         The names of the format and of its runtime, for messages.
     inputs, outputs : sequence of TensorForm
@@ -241,7 +241,7 @@ class EngineCall:
                 f"{type(error).__name__}: {error}",
             ) from error
         for i, (form, array) in enumerate(zip(self._outputs, made, strict=True)):
-            if not _holds(array.dtype, form.dtype):  # the format of a file may say nothing of a dtype
+            if not _holds(array.dtype, form.dtype):  # a file format may not record dtypes
                 what = f"output {i} of the {self._title} payload has another dtype"
                 raise self._place.fault(what, form.type_text, str(array.dtype))
         results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
@@ -271,7 +271,7 @@ Runner: TypeAlias = PayloadCall | EngineCall | NoRunner
 
 @dataclass(frozen=True)
 class DelegateNode:
-    """A delegate call as a node of the graph, with everything that may run it.
+    """A delegate call as a node of the graph, with the programs that may run it.
 
     Attributes
     ----------

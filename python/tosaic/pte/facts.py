@@ -1,4 +1,4 @@
-"""What a method of a ``.pte`` file says, in the form in which its instructions are read."""
+"""The contents of a method of a ``.pte`` file, in the form that the readers of its instructions need."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MethodFacts:
     delegate_nodes : list of DelegateNode
         The delegate calls that became nodes.
     steps : int
-        The number of instructions that were followed.
+        The number of instructions that were read so far.
     """
 
     file: _core.PteFile
@@ -92,15 +92,15 @@ class MethodFacts:
         self.used |= self._used_by_views()
 
     def _used_by_views(self) -> set[int]:
-        """Returns the values of which something reads a view.
+        """Returns the values that are read through a view.
 
-        No instruction writes a view: it is a value at the place that an instruction before has written.
+        No instruction writes a view: it has the place of a value that an earlier instruction has written.
         """
         written = {index for each in self.instructions for index in self.results(each)}
         views = self.used - written - set(self.inputs)
         found: set[int] = set()
         last: dict[Any, int] = {}
-        for _ in range(2):  # once more for loops, which jump back
+        for _ in range(2):  # twice, since loops jump back
             for each in self.instructions:
                 self._add_last(found, last, views, self.operands(each))
                 last |= {place_of(self.values[index]): index for index in self.results(each)}
@@ -108,18 +108,18 @@ class MethodFacts:
         return found
 
     def _add_last(self, found: set[int], last: dict[Any, int], views: set[int], read: Sequence[int]) -> None:
-        """Adds the values that were written last where views among the read values lie."""
+        """Adds, for each view that is read, the value that was last written at its place."""
         for index in (*read, *(item for each in read for item in self.items(each))):
             place = place_of(self.values[index])
             if index in views and place is not None and place in last:
                 found.add(last[place])
 
     def state_of(self, index: int) -> int:
-        """Returns the value that persists in the bytes of a tensor that is read before anything writes them.
+        """Returns the state at the place of a tensor that is read before anything writes it.
 
-        A view of a state lies at the place of the state, and may be read before the state itself is. The
-        state has the initial elements or the name. A file may leave out both, and then the state is the value
-        at that place that ExecuTorch met first.
+        A view has the place of its state, and may be read before the state itself. The state is the value
+        with initial elements or a name. If the file has neither for this place, the state is the value
+        with the lowest index there.
         """
         place, dtype = place_of(self.values[index]), self.values[index].scalar_type
         same = [i for i in self._at_place.get(place, [index]) if self.values[i].scalar_type == dtype]
@@ -143,7 +143,7 @@ class MethodFacts:
         return [item for item in value.items if item >= 0] if isinstance(value, LISTS) else []
 
     def operands(self, instruction: Any) -> list[int]:
-        """Returns the indices of the values that an instruction reads; a delegate call may write some."""
+        """Returns the indices of the values that an instruction reads; for a delegate call, all arguments."""
         if isinstance(instruction, _core.PteKernelCall):
             return self.split(instruction)[0]
         if isinstance(instruction, _core.PteDelegateCall):
@@ -163,9 +163,9 @@ class MethodFacts:
     def split(self, call: Any) -> tuple[list[int], list[int]]:
         """Returns the operands and the results of a kernel call.
 
-        The results of an out variant are arguments, and are returned: the arguments are the operands, the
-        results, and the results once more, as one list if there are several. Other operators return a value
-        that is not among their arguments, or their first operand.
+        An out variant has its results among its arguments and also returns them: its arguments are the
+        operands, the results, and the results again, as one list if there are several. Other operators return
+        a value that is not among their arguments, or their first operand.
         """
         args, (name, _) = list(call.args), self.operators[call.op]
         if name == "executorch_prim::et_copy_index":
@@ -199,7 +199,7 @@ class MethodFacts:
 
 
 def _with_offsets(chains: Sequence[Any], chain: Any) -> list[Any]:
-    """Returns the instructions of a chain, with jumps counted from the first chain."""
+    """Returns the instructions of a chain, with jump targets as indices into the list of all chains."""
     offset = 0
     for each in chains:
         if each is chain:

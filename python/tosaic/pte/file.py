@@ -1,4 +1,4 @@
-"""Reading ``.pte`` files: `load_pte`, files and their methods."""
+"""`load_pte`: reads ``.pte`` files and their methods."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PteMethod(Reportable):
     def instructions(self) -> tuple[str, ...]:
         """The instructions as text: ``aten::relu.out(%4, %11, %11)``, ``delegate0(%1, %2)``.
 
-        Arguments are values by index: operands, then results, and the returned values once more.
+        Arguments are indices of values: operands, then results, and the results again if they are returned.
         """
         return tuple(
             instruction_text(each, self.operators)
@@ -153,7 +153,7 @@ class PteMethod(Reportable):
     ) -> MemoryPlan:
         """Plans the memory of the same instructions with tosaic; see `Program.plan_memory`.
 
-        The views come from the file. Nothing is computed over an operand, since kernels of ExecuTorch need
+        Views are those of the file. No result overwrites an operand in place, since kernels of ExecuTorch may
         not allow it. ``method.plan_memory().compare(method.memory_plan)`` shows both plans side by side.
         """
         from tosaic.memory.plan_options import options_of
@@ -179,7 +179,7 @@ class PteMethod(Reportable):
         """The method as a program of tosaic at stage ``exported``.
 
         Kernel calls are canonical operators, and each delegate call is a node that its payload computes. A
-        tensor that may be smaller than the file says has its greatest extents.
+        tensor of dynamic shape has its greatest extents.
 
         Raises
         ------
@@ -216,10 +216,10 @@ class PteMethod(Reportable):
     ) -> Prepared:
         """Prepares the method to run in a chosen way; see `Program.prepare`.
 
-        Keys of `models` are ``delegate0``, ``delegate1`` ..., or ids of backends, as well as the models of a
-        program. `on` says what computes the delegates; tosaic computes the kernel calls. With
-        ``on="reference"``, the TOSA reference model runs payloads and sources that are ``.tosa`` files. With
-        ``on="vgf"``, Vulkan runs VGF payloads, and ``.tosa`` files that Arm's converter makes VGF files of.
+        Keys of `models` are ``delegate0``, ``delegate1`` ..., ids of backends, or keys as for other programs.
+        `on` selects the engine of the delegates; tosaic computes the kernel calls. With ``on="reference"``,
+        the TOSA reference model runs payloads and sources that are ``.tosa`` files. With ``on="vgf"``, Vulkan
+        runs VGF payloads, and ``.tosa`` files after Arm's converter made VGF files of them.
         """
         return self.program.prepare(models=models, on=on, threads=threads, write_back=write_back)
 
@@ -333,7 +333,7 @@ class PteFile(Reportable):
         return self.method().prepare(models=models, on=on, threads=threads, write_back=write_back)
 
     def as_dict(self, *, payloads: bool = False) -> dict[str, Any]:
-        """Returns everything that the file says as plain data for JSON, but the elements of tensors.
+        """Returns the contents of the file as plain data for JSON, without the elements of tensors.
 
         Parameters
         ----------
@@ -364,20 +364,20 @@ def load_pte(
     ----------
     path : path
     sources : mapping, optional
-        What computes a delegate whose payload tosaic cannot run, such as the commands that Vela makes: the
-        ``.tosa`` file of which the payload was made, as a path or as bytes; or a lowered program, or a
-        program at stage ``tosa``. A key is the name of a delegate (``delegate0``), with the method in front
-        if several methods have one (``forward.delegate0``), or the id of a backend that has one delegate. A
-        source has the inputs and outputs of its delegate: number, dtypes and shapes in memory order. Its
-        numbers are not compared with the payload's.
+        For delegates whose payload tosaic cannot run, such as the commands of Vela, a program that computes
+        the same: the ``.tosa`` file from which the payload was made, as a path or as bytes; or a lowered
+        program, or a program at stage ``tosa``. A key is the name of a delegate (``delegate0``), with the
+        method in front if several methods have one (``forward.delegate0``), or the id of a backend that has
+        one delegate. A source needs the inputs and outputs of its delegate: number, dtypes and shapes in
+        memory order. Its numbers are not compared with the payload's.
     sidecar : bool
         Use the sidecar, if there is one.
 
     Returns
     -------
     PteFile
-        Its methods say what they compute, and run: kernel calls on tosaic, and delegates with TOSA payloads
-        or sources on tosaic too. ``prepare(on="vgf")`` runs VGF payloads on Vulkan. Other delegates need a
+        Its methods can be inspected and run. tosaic runs kernel calls, and delegates with TOSA payloads or
+        sources. ``prepare(on="vgf")`` runs VGF payloads on Vulkan. Other delegates need a
         model: ``prepare(models={"XnnpackBackend": function})``.
 
     Raises

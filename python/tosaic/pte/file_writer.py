@@ -1,4 +1,4 @@
-"""Writes a ``.pte`` file of several methods: what they share, and the segments of the file.
+"""Writes a ``.pte`` file of several methods: the data that they share, and the segments of the file.
 
 ::
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 ReadArray: TypeAlias = Callable[[], NDArray[Any]]
-"""Returns the elements of a constant, which may be computed by each call."""
+"""Returns the elements of a constant; each call may compute them again."""
 
-ALIGNMENT = 16  # of tensors: in planned memory, and of constants in their segment
+ALIGNMENT = 16  # bytes, of tensors in planned memory and of constants in their segment
 _OWN_MEMORIES = 2  # memory 0 is reserved, and memory 1 is shared by the activations of all methods
 
 
 class _Pool:
-    """Elements of tensors that will be one segment. Index 0 is "no data"."""
+    """Elements of tensors that become one segment. Index 0 means "no data"."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -41,7 +41,7 @@ class _Pool:
         return len(self.offsets) - 1
 
     def pieces(self) -> Iterator[Buffer]:
-        """Yields the bytes of the segment; elements are read when it is their turn."""
+        """Yields the bytes of the segment; elements are read only when they are yielded."""
         end = 0
         for offset, read in zip(self.offsets[1:], self._arrays, strict=True):
             yield bytes(offset - end)
@@ -54,7 +54,7 @@ class _Pool:
 
 
 class FileWriter:
-    """Collects the methods of a file, which a `MethodWriter` writes."""
+    """Collects the methods of a file; a `MethodWriter` writes each of them."""
 
     def __init__(self) -> None:
         self._methods: list[Any] = []
@@ -99,7 +99,7 @@ class FileWriter:
         Raises
         ------
         UnsupportedOp
-            Something is larger than the format can have.
+            Something is larger than the format allows.
         """
         segments: list[tuple[int, Iterable[Buffer]]] = [(self._weights.size, self._weights.pieces())]
         segments += [(len(each), [each]) for each in self._payloads]
@@ -130,7 +130,7 @@ class FileWriter:
         Raises
         ------
         UnsupportedOp
-            Something is larger than the format can have.
+            Something is larger than the format allows.
         """
         data = b"".join(self.pieces())
         check(data)

@@ -1,4 +1,4 @@
-"""The payload of each group of a file, by the claimant that took it."""
+"""Makes the payload of each group of a file, by the claimant that took it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHERE = "save"
 
 
 class GroupPayloads:
-    """What the backends get, with the options of the caller.
+    """The payloads for the backends, with the options of the caller.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class GroupPayloads:
 
 @dataclass(frozen=True)
 class MethodPayloads:
-    """What the backends get for the groups of a method.
+    """The payloads for the groups of a method.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The tensors and kernel calls of a method's host: what the rows of `tosaic.pte.kernels` write with.
+"""Writes the tensors and kernel calls of a method's host, for the rows of `tosaic.pte.kernels`.
 
 Most kernels of ExecuTorch read and write row-major tensors; elementwise kernels, resizing and max pools also
 take channels last. A reshape is not a call: the result has the bytes of its operand, at the same place.
@@ -73,7 +73,7 @@ class Host:
 
     @contextmanager
     def computing_in(self, order: tuple[int, ...] | None) -> Iterator[None]:
-        """Results of `call` that have the rank of this dim order have this dim order; None: row-major."""
+        """Gives results of `call` this dim order if they have its rank; None: row-major."""
         before, self._order = self._order, order
         try:
             yield
@@ -124,7 +124,7 @@ class Host:
     def write(
         self, kernel: str, operands: Sequence[Any], results: Sequence[Held], *, listed: bool = False
     ) -> None:
-        """Writes a call with given results; `listed`: they are one argument, a list."""
+        """Writes a call with given results; if `listed`, they are one argument, a list."""
         name, _, overload = kernel.partition(".")
         self.writer.call(
             name, overload, [_plain(each) for each in operands], [r.slot for r in results], listed=listed
@@ -180,7 +180,7 @@ class Host:
         return self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
 
     def logical(self, held: Held, order: Sequence[int]) -> Held:
-        """Returns the bytes of a row-major tensor as one whose axes lie in a dim order."""
+        """Returns the bytes of a row-major tensor as a tensor whose axes are in a dim order."""
         return self._at(held, [held.shape[list(order).index(axis)] for axis in range(held.rank)], order)
 
     def _at(
@@ -195,13 +195,13 @@ class Host:
         return Held(slot, held.dtype, tuple(shape), tuple(order), elements)
 
     def spread(self, held: Held, order: tuple[int, ...]) -> Held:
-        """Returns a tensor of one element as one in a dim order, with its rank; others as they are."""
+        """Gives a tensor of one element the rank and the dim order `order`; returns others as they are."""
         if math.prod(held.shape) != 1 or held.order == order:
             return held
         return self._at(held, (1,) * len(order), order, held.elements)
 
     def cast(self, held: Held, dtype: str) -> Held:
-        """Returns the elements in another dtype. Signed and unsigned integers are not the same here."""
+        """Returns the elements in another dtype. Signed and unsigned integers are different dtypes here."""
         if held.dtype == dtype:
             return held
         return self.call(f"{_COPY}.out", [held, False, list(held.order)], dtype, held.shape, held.order)
@@ -212,7 +212,7 @@ class Host:
         return held if same_bytes else self.cast(held, dtype)
 
     def copy(self, held: Held) -> Held:
-        """Returns a copy, at a place of its own."""
+        """Returns a copy, with its own memory."""
         kernel = "dim_order_ops::_clone_dim_order.out"
         if not is_kernel_order(held.order):
             return self.logical(self.copy(self.physical(held)), held.order)
@@ -220,7 +220,7 @@ class Host:
 
 
 def _plain(value: Any) -> Any:
-    """Returns an argument with slots for tensors, also in lists."""
+    """Returns an argument with the slots of tensors in place of `Held`, also in lists."""
     if isinstance(value, Held):
         return value.slot
     if isinstance(value, list):

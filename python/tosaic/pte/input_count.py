@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_reshaped(base: _core.PteTensor, tensor: _core.PteTensor) -> bool:
-    """True if a tensor at the place of another is a view of it: the same dtype in another shape."""
+    """True if a tensor at the place of another is a view of it: it has the same dtype and another shape."""
     return bool(base.scalar_type == tensor.scalar_type) and list(base.sizes) != list(tensor.sizes)
 
 
@@ -25,9 +25,9 @@ def input_count(
     is_written: Callable[[int], bool],
     is_view: Callable[[Any], bool],
 ) -> int:
-    """Returns how many arguments of a delegate are inputs, which the file does not say.
+    """Returns how many arguments of a delegate are inputs, which the file does not record.
 
-    The payload says it, if tosaic can read the payload. If not, the count follows from three facts. Outputs
+    If tosaic can read the payload, that has the count. Otherwise, the count follows from three facts. Outputs
     are the last arguments, and no instruction before the call writes them. ExecuTorch numbers values in the
     order in which it meets them, so outputs are numbered after the inputs of the method, without gaps. States
     are inputs, and so are views of written values, which have the same bytes in another shape.
@@ -42,7 +42,7 @@ def input_count(
     is_written : callable
         True for the index of a value that an instruction before the call has written.
     is_view : callable
-        True for a tensor that lies where one of the same dtype and another shape was written.
+        True for a tensor at whose place a value of the same dtype and another shape was written.
     """
     if sides is not None:
         return len(sides[0])

@@ -1,4 +1,4 @@
-"""The instructions of a method as nodes, one by one.
+"""Reads the instructions of a method into nodes, one by one.
 
 Numbers are known while reading, so a jump that depends on a number is followed, and a loop over numbers is
 unrolled. A jump that depends on a tensor is a branch, which becomes a ``cond``. A delegate call becomes an
@@ -27,7 +27,7 @@ from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.value import NoValue, Ref
 
 _MOST_STEPS = 200_000
-"""Instructions that are followed at most, since a damaged file may have an endless loop."""
+"""The most instructions that are read, since a damaged file may have an endless loop."""
 
 
 class InstructionReader:
@@ -58,7 +58,7 @@ class InstructionReader:
         self.values: ValueReader = ValueReader(method, self.writer, of_method)
 
     def run(self, first: int, end: int) -> None:
-        """Reads the instructions from `first` to before `end`, in the order in which a run takes them."""
+        """Reads the instructions from `first` to before `end`, in the order of execution."""
         method = self._method
         at = first
         while first <= at < end:
@@ -135,7 +135,7 @@ class InstructionReader:
                 self.values.memory.write(index, made, tensor)
 
     def _copy_index(self, out: int, source: int, at: int) -> None:
-        """Reads the assignment ``out[at] = source``, which loops make."""
+        """Reads the assignment ``out[at] = source``, which occurs in loops."""
         position, row = self.values.value(at), self.values.tensor(source)
         dtype, shape = self.values.type_of(out)
         held = self.values.known(out)
@@ -154,7 +154,7 @@ class InstructionReader:
         self.values.write(out, self.writer.emit_inferred(OP["cat"], {"axis": 0}, parts))
 
     def _number(self, name: str, values: Sequence[Any]) -> Any:
-        """Returns the result of an operator on numbers, or of a question about a shape."""
+        """Returns the result of an operator on numbers, or of a query of a shape."""
         missing = next((each for each in values if isinstance(each, NoValue)), None)
         if missing is not None:
             return NoValue(missing.target)
@@ -189,7 +189,7 @@ class InstructionReader:
         return self._branch(at, condition, int(jump.destination))
 
     def _branch(self, at: int, condition: Ref, other: int) -> int:
-        """Reads ``if condition``: the instructions up to a jump that is always taken, and after it."""
+        """Reads a branch: the block up to a jump that is always taken, and the block from `other` on."""
         method = self._method
         skip = method.instructions[other - 1] if at + 1 < other else None
         is_skip = isinstance(skip, _core.PteJumpFalse) and self.values.value(skip.condition) is False
@@ -222,7 +222,7 @@ class InstructionReader:
         return end
 
     def _captured(self, blocks: Sequence[tuple[int, int]]) -> list[Ref]:
-        """Returns the values outside of branches that instructions in them may read, each once."""
+        """Returns the values outside of branches that the branches may read, each once."""
         method = self._method
         reads = {
             index

@@ -1,7 +1,7 @@
 """The kernel calls of a method by operator, dtypes and dim orders.
 
-Tensors count as in ExecuTorch's ``gen_oplist``: the tensors of a call in order, results included, and of a
-list of tensors the first that is there.
+The tensors of a call count as in ExecuTorch's ``gen_oplist``: in order, results included. For a list of
+tensors, only its first tensor counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _variant(values: list[Any], args: list[int]) -> KernelVariant:
 
 
 def _tensors(values: list[Any], index: int) -> Iterator[_core.PteTensor]:
-    """Yields the tensor that stands for an argument, if there is one."""
+    """Yields the tensor that represents an argument, if there is one."""
     value = values[index]
     items = (
         [values[item] for item in value.items if item >= 0] if isinstance(value, _TENSOR_LISTS) else [value]

@@ -1,7 +1,7 @@
-"""Kernels that a runtime has to register, as data: `KernelList`.
+"""`KernelList`: the kernels that a runtime has to register, as data.
 
-A list is made of uses: who calls an operator with which tensors, and how often. The union of lists has the
-uses of both, so a list over several programs is the least set that serves them all.
+A list consists of uses: which program and method calls an operator with which tensors, and how often. The
+union of lists has the uses of both, so a list over several programs is the smallest list for all of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class KernelVariant:
     Attributes
     ----------
     dtypes : tuple of str
-        The dtype of each tensor argument, as torch names it: ``float32``. Results are arguments, too, and
-        come twice: ExecuTorch lists them once more at the end of a call. A list counts as its first tensor.
+        The dtype of each tensor argument, as torch names it: ``float32``. Results count twice, because
+        ExecuTorch lists them again at the end of a call. A list counts as its first tensor.
     dim_orders : tuple of tuple of int
-        The dim order of each.
+        The dim order of each of these tensors.
     """
 
     dtypes: tuple[str, ...]
@@ -124,7 +124,7 @@ class Kernel:
 
     @property
     def users(self) -> tuple[tuple[str, str], ...]:
-        """Who calls it: pairs of source and method, sorted."""
+        """The pairs of source and method that call it, sorted."""
         return tuple(sorted({(each.source, each.method) for each in self.uses}))
 
 
@@ -223,13 +223,13 @@ class KernelList(Reportable):
         Parameters
         ----------
         dtypes : bool
-            Write for each kernel its dtypes and dim orders, to which a build with dtype selection reduces it.
-            Otherwise a kernel has all its dtypes.
+            Write for each kernel its dtypes and dim orders, so that a build with dtype selection contains
+            only these. Otherwise, the build contains all dtypes.
 
         Raises
         ------
         InvalidGraph
-            The list is empty: delegates compute everything, and no kernel is to be registered.
+            The list is empty: delegates compute everything, so no kernel is needed.
         """
         from tosaic.pte.selected_operators import selected_operators
 

@@ -1,8 +1,8 @@
-"""Which value lies where in the planned memory of a method.
+"""The values in the planned memory of a method, by place.
 
-A memory plan places several values at the same place, one after another. It also places a view where its
-base lies, and then no instruction writes the view: reading it means the bytes of the base. So a read is
-resolved by place: it is the value that was written there last.
+A memory plan puts several values at the same place, one after another. It also puts a view at the place of
+its base, and no instruction writes the view: reading it means reading the bytes of the base. So a read is
+resolved by place: it returns the value that was last written there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Memory:
         self._held: dict[int, dict[tuple[int, int], Written]] = {}
 
     def write(self, index: int, ref: Ref, tensor: _core.PteTensor) -> None:
-        """Notes a written value. Values whose bytes it overwrites, even in part, are gone."""
+        """Records a written value. Earlier values whose bytes it overwrites, even in part, are dropped."""
         place = _place(tensor)
         if place is None:
             return

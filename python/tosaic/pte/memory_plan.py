@@ -1,7 +1,7 @@
 """Memory plans of a method of a ``.pte`` file: the one in the file, and tosaic's for the same instructions.
 
-A step is an instruction. No instruction writes a view: the file's plan places it on its base, so the base is
-the tensor that was written there last.
+A step is an instruction. No instruction writes a view: the file's plan puts it at the place of its base, so
+the base is the tensor that was last written there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def schedule_of_method(file: _core.PteFile, method: _core.PteMethod) -> Schedule
 def plan_in_file(file: _core.PteFile, method: _core.PteMethod) -> MemoryPlan:
     """Returns the memory plan that a method has in its file.
 
-    The independent check follows instructions in their order. It is not made of a method with jumps.
+    The independent check follows the order of instructions, and is skipped for a method with jumps.
     """
     reader = _Reader(file, method)
     schedule = reader.schedule
@@ -64,7 +64,7 @@ def plan_in_file(file: _core.PteFile, method: _core.PteMethod) -> MemoryPlan:
 
 
 def _live(schedule: Schedule, shared: list[Shared], members: list[int], alignment: int) -> list[int]:
-    """Returns the bytes that are needed at each step. Views are not counted in addition to their bases."""
+    """Returns the bytes that are needed at each step. Views add nothing to the bytes of their bases."""
     roots = [i for i in members if shared[i].kind == "none"]
     buffers = [
         (schedule.values[i].nbytes, alignment, shared[i].first, shared[i].last, "none", -1, 0) for i in roots
@@ -81,7 +81,7 @@ class _Reader:
         self._facts = MethodFacts(file, method.name, method, Diagnostics())
         self.schedule = Schedule(method.name)
         self.has_jumps = False
-        self._known: dict[int, int] = {}  # index of a value in the file -> in the schedule
+        self._known: dict[int, int] = {}  # index in the file -> index in the schedule
         self._tensors: list[Any] = []
         self._held: dict[int, list[tuple[int, int, int]]] = {}
         for number, index in enumerate(self._facts.inputs):
@@ -124,7 +124,7 @@ class _Reader:
         return self._known[index]
 
     def _hold(self, index: int) -> None:
-        """Notes that a tensor was written to its place."""
+        """Records that a tensor was written to its place."""
         at = place_of(self._facts.values[index])
         if at is None or not at[2]:
             return
@@ -133,7 +133,7 @@ class _Reader:
         self._held[memory] = [*held, (first, first + nbytes, index)]
 
     def _base(self, index: int) -> tuple[int, int] | None:
-        """Returns the value that holds the bytes of a tensor, and the first of these bytes in it."""
+        """Returns the value that contains the bytes of a tensor, and the tensor's first byte in it."""
         at = place_of(self._facts.values[index])
         for first, end, other in self._held.get(at[0], []) if at is not None and at[2] else ():
             if at is not None and first <= at[1] and at[1] + at[2] <= end:
@@ -141,7 +141,7 @@ class _Reader:
         return None
 
     def _value(self, index: int) -> int:
-        """Returns the value of a tensor that is read."""
+        """Returns the schedule's value of a tensor that is read."""
         if index in self._known:
             return self._known[index]
         tensor = self._facts.values[index]
@@ -155,7 +155,7 @@ class _Reader:
         return self._add(index, "state" if base is None else "result", view_of=base)
 
     def _tensors_of(self, indices: list[int]) -> list[int]:
-        """Returns the indices of tensors, with those in lists."""
+        """Returns the indices that are tensors, and the tensors of lists among them."""
         every = [each for index in indices for each in (index, *self._facts.items(index))]
         return [each for each in every if isinstance(self._facts.values[each], _core.PteTensor)]
 
@@ -192,7 +192,7 @@ class _Reader:
             self._hold(index)
 
     def _written_kind(self, index: int) -> str:
-        """A tensor with initial elements persists, even if it is written before it is read."""
+        """Returns ``state`` for a tensor with initial elements: it persists, even if it is written first."""
         return "state" if self._facts.values[index].data else "result"
 
     def _view(self, reads: list[int], writes: list[int]) -> None:

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class MethodGraph:
-    """What reading a method made.
+    """The result of reading a method.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ def read_method(
     file : PteFile
     method : PteMethod
     sources : mapping of int to Program, optional
-        TOSA programs that run in the place of payloads. The key is the index of the delegate.
+        TOSA programs that run instead of payloads. The key is the index of the delegate.
     recorded : SidecarMethod, optional
-        What the sidecar of the file says of the method: names, paths and the nested signature.
+        The sidecar's entry of the method: names, paths and the nested signature.
 
     Raises
     ------
@@ -84,10 +84,10 @@ def read_method(
 
 
 def _warn_of_shared_states(shared: MethodFacts, states: Iterable[int]) -> None:
-    """Says which states the methods of the file share: a program has states of its own.
+    """Warns of states that methods of the file may share: here, each program has its own states.
 
-    ExecuTorch plans states that methods share into a memory that has nothing else. In the memory of
-    activations, tensors of two methods overlap by chance.
+    ExecuTorch plans shared states into a memory without other tensors. In the memory of activations, tensors
+    of two methods overlap by chance.
     """
     values = shared.values
     placed = [(index, values[index]) for index in states if _is_placed(values[index])]
@@ -115,11 +115,11 @@ def _is_placed(value: object) -> bool:
 
 
 class _Taken:
-    """The bytes that tensors have in the memories of a method."""
+    """The byte ranges of tensors in the memories of a method."""
 
     def __init__(self, values: Iterable[_core.PteTensor]) -> None:
-        self._begins: dict[int, list[int]] = {}  # by memory, in order
-        self._ends: dict[int, list[int]] = {}  # by memory: where the tensors up to this one end
+        self._begins: dict[int, list[int]] = {}  # by memory: first bytes, sorted
+        self._ends: dict[int, list[int]] = {}  # by memory: the greatest end of the tensors up to each
         for memory, begin, end in sorted(map(_bytes_of, values)):
             ends = self._ends.setdefault(memory, [])
             self._begins.setdefault(memory, []).append(begin)
@@ -132,7 +132,7 @@ class _Taken:
 
 
 def _bytes_of(value: _core.PteTensor) -> tuple[int, int, int]:
-    """Returns the memory of a tensor, and where it begins and ends in it."""
+    """Returns the memory of a tensor, and its first byte and its end there."""
     assert value.allocation is not None
     begin = value.allocation.offset
     return value.allocation.memory, begin, begin + value.byte_size
@@ -287,7 +287,7 @@ def _mutated(
         tensor, is_written = shared.values[index], index in reader.values.written
         held = reader.values.memory.at(tensor)
         if held is None and not is_written and not persists(tensor):
-            continue  # nothing says that these bytes are more than memory that was not set
+            continue  # never written and without initial value: uninitialized memory
         if held is None or is_written or held.index != index:
             found.append((index, reader.values.tensor(index), position))
     return found

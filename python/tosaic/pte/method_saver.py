@@ -50,7 +50,7 @@ class MethodSaver:
         self._delegates: list[tuple[PtePayload, str, str]] = []  # payload, claimant, target
 
     def write(self) -> list[str]:
-        """Adds the method to its file; returns the reasons why not, if there are any."""
+        """Adds the method to its file; returns reasons instead if it cannot be written."""
         program, signature = self._program, self._program.signature
         graph: _core.Graph = program.graph
         if not isinstance(program, Lowered):
@@ -84,7 +84,7 @@ class MethodSaver:
         return []
 
     def recorded(self) -> SidecarMethod:
-        """Returns what a sidecar records of the method that was written."""
+        """Returns the sidecar's entry of the method that was written."""
         program, signature = self._program, self._program.signature
         graph = program.graph
         inputs, input_leaves = _numbered(signature.input_leaves, self._ports_in, first_inputs(graph))
@@ -101,7 +101,7 @@ class MethodSaver:
     # ---- outputs, and what persists ----
 
     def _warn_of_written(self, given: Sequence[Held]) -> None:
-        """Warns of the caller's inputs that get new values. States keep theirs in the runtime, too."""
+        """Warns if the program writes inputs of the caller, whose tensors the runtime does not change."""
         targets = {self._writer.base(target.slot) for target, _ in self._written}
         for held, port in zip(given, self._ports_in, strict=True):
             if self._writer.base(held.slot) in targets:
@@ -118,7 +118,7 @@ class MethodSaver:
         return self._host.physical(held) if port.physical else held
 
     def _outputs(self, returned: Sequence[Any], inputs: Sequence[Slot]) -> list[Slot]:
-        """Returns the slots of the results. Each has bytes of its own, or is an input as it is."""
+        """Returns the slots of the results. Each has its own bytes, unless it is an unchanged input."""
         targets = {self._writer.base(target.slot) for target, _ in self._written}
         taken = {self._writer.base(each) for each in inputs} | targets
         outputs = []
@@ -136,14 +136,14 @@ class MethodSaver:
         return outputs
 
     def _write_back(self) -> None:
-        """Gives states and inputs their new values, when nothing reads the old ones any more."""
+        """Copies new values into states and inputs, after all reads of the old values."""
         targets = {self._writer.base(target.slot) for target, _ in self._written}
         pairs = []
         for target, new in self._written:
             new = self._host.in_order(new, target.order)
             if self._writer.base(new.slot) in targets:
                 new = self._host.copy(new)
-            if self._writer.base(target.slot) != target.slot:  # a logical view of a physical input
+            if self._writer.base(target.slot) != target.slot:  # a logical view of a physical input as target
                 target, new = self._host.physical(target), self._host.physical(new)
             pairs.append((target, new))
         for target, new in pairs:
@@ -175,7 +175,7 @@ class MethodSaver:
     def _state(self, port: _core.Input) -> Held:
         initial = port.initial
         assert initial is not None
-        dtype = port.value.dtype  # in a group, a counter of the caller's int64 has 32 bits
+        dtype = port.value.dtype  # in a group, the caller's int64 counter has 32 bits
         slot = self._writer.state(initial.array, dtype, port.path or port.name)
         return Held(slot, dtype, tuple(port.shape), tuple(range(len(port.shape))))
 
@@ -202,7 +202,7 @@ class MethodSaver:
         return self._stand_ins(node.results)
 
     def _stand_ins(self, values: Sequence[Any]) -> list[Held]:
-        """Returns tensors for what could not be written: later nodes may have reasons, too."""
+        """Returns placeholders for results that could not be written, so that all reasons are found."""
         return [self._host.new(value.dtype, value.shape) for value in values]
 
     # ---- groups ----
@@ -222,7 +222,7 @@ class MethodSaver:
         return results
 
     def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
-        """Calls the delegate of a group, with the conversions around it; returns its results."""
+        """Calls the delegate of a group, between conversions of inputs and outputs; returns its results."""
         payload = self._payloads.payload(name, part, claimant)
         if payload is None and claimant is not None and self._payloads.is_kernels(claimant):
             return self._as_kernels(part, operands)
@@ -250,7 +250,7 @@ class MethodSaver:
         return [self._leave(port, held) for port, held in results]
 
     def _as_kernels(self, part: Lowered, operands: Sequence[Held]) -> list[Held]:
-        """Writes a group as kernel calls: floats between dequantize and quantize."""
+        """Writes a group as kernel calls that compute floats between dequantize and quantize calls."""
         graph = _core.unfold_qdq(part.source.graph, keep_integers=True)
         held = dict(self._values)
         self._values = {port.value.id: each for port, each in zip(graph.inputs, operands, strict=True)}
@@ -264,7 +264,7 @@ class MethodSaver:
             self._values = held
 
     def _states(self, part: Lowered, entered: dict[str, Held], left: dict[str, Held]) -> set[str]:
-        """Adds the states of a group, as its tensors have them; returns the names of its payload's states."""
+        """Adds the states of a group to its delegate call; returns the names of states inside the payload."""
         graph, inputs = part.graph, part.graph.inputs
         states = [port for port in inputs if port.kind == "state"]
         if not states:
@@ -289,9 +289,9 @@ class MethodSaver:
         quantized_by: Mapping[str, Sequence[QParams]],
         entered: dict[str, Held],
     ) -> None:
-        """Adds the tensors that carry an input of a group.
+        """Adds the tensors of the payload that hold an input of a group.
 
-        A tensor of floats needs no qparams, however many quantize nodes of the group read it.
+        A float tensor needs no qparams, however many quantize nodes of the group read it.
         """
         for tensor in port.tensors:
             if is_float(port.dtype) == is_float(tensor.dtype):
@@ -377,7 +377,7 @@ def _numbered(
 
 
 def _positions(items: Sequence[int]) -> dict[int, int]:
-    """Returns the position of each of distinct items."""
+    """Returns the position of each item; items are distinct."""
     return {item: position for position, item in enumerate(items)}
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
-_ACTIVATIONS = 1  # the memory of all planned tensors but states; memory 0 is reserved
+_ACTIVATIONS = 1  # the memory of planned tensors other than states; memory 0 is reserved
 
 
 def code_of(dtype: str) -> int:
@@ -53,7 +53,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class PtePayload:
-    """What a backend gets for a delegate.
+    """The payload of a delegate, for its backend.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class PtePayload:
     specs : tuple of (str, bytes)
         Compile specs.
     cost : CostSummary, optional
-        What the tool that made the bytes estimates for a run, if it did. It is not written.
+        The cost estimate of the tool that compiled the payload, if it made one. It is not written.
     """
 
     backend: str
@@ -84,9 +84,9 @@ class MethodWriter:
         self._operators: dict[tuple[str, str], int] = {}
         self._delegates: list[Any] = []
         self._planned: dict[int, None] = {}
-        self._bases: dict[int, int] = {}  # by view, the tensor whose bytes it has
-        self._arrays: dict[int, ReadArray] = {}  # by constant, or view of one, its elements
-        self._states: dict[int, int] = {}  # by state, where it begins in the memory of the method's states
+        self._bases: dict[int, int] = {}  # view -> the tensor whose bytes it has
+        self._arrays: dict[int, ReadArray] = {}  # constant, or view of one -> its elements
+        self._states: dict[int, int] = {}  # state -> its offset in the memory of the method's states
         self._state_bytes = 0
 
     # ---- values ----
@@ -102,7 +102,7 @@ class MethodWriter:
         return slot
 
     def state(self, array: np.ndarray[Any, Any], dtype: str, name: str) -> Slot:
-        """Adds a tensor that keeps its elements from run to run, and begins with the elements of an array."""
+        """Adds a tensor that keeps its elements from run to run, with the array as initial elements."""
         slot = self.tensor(dtype, array.shape)
         self._values[slot.index].data = self._file.add_state(array)
         self._values[slot.index].extra = _core.PteExtra(name=name)
@@ -115,13 +115,13 @@ class MethodWriter:
         return self.constant_of(lambda: array, dtype, array.shape)
 
     def constant_of(self, read: ReadArray, dtype: str, shape: Sequence[int]) -> Slot:
-        """Adds a constant. The file has its elements if something reads them, and equal ones once."""
+        """Adds a constant. Only elements that something reads are written; equal ones are written once."""
         slot = self._add(self._tensor(code_of(dtype), shape, None))
         self._arrays[slot.index] = read
         return slot
 
     def view(self, slot: Slot, shape: Sequence[int], dim_order: Sequence[int]) -> Slot:
-        """Returns a tensor that has the bytes of another: no instruction, and no memory."""
+        """Returns a view of another tensor, which has the same bytes: no instruction, and no memory."""
         for same in (slot, self.base(slot)):
             known = self._values[same.index]
             if (list(known.sizes), list(known.dim_order)) == (list(shape), list(dim_order)):
@@ -135,7 +135,7 @@ class MethodWriter:
         return made
 
     def base(self, slot: Slot) -> Slot:
-        """Returns the tensor whose bytes a tensor has: itself, if it is not a view."""
+        """Returns the base of a view, whose bytes it has; a tensor that is no view is its own base."""
         return Slot(self._bases.get(slot.index, slot.index))
 
     def is_planned(self, slot: Slot) -> bool:
@@ -180,9 +180,9 @@ class MethodWriter:
         *,
         listed: bool = False,
     ) -> None:
-        """Adds a call of an out variant: operands, results, and the results once more.
+        """Adds a call of an out variant: its arguments are operands, results, and the results again.
 
-        `listed`: the results are one argument of the call, a list of tensors.
+        If `listed`, the results are one argument of the call, a list of tensors.
         """
         op = self._operators.setdefault((name, overload), len(self._operators))
         outs = [each.index for each in results]
@@ -214,7 +214,7 @@ class MethodWriter:
         )
 
     def _as_written(self, slot: Slot) -> Slot:
-        """Returns the base of a view if both have the same extents in memory: delegates read the same bytes.
+        """Returns a view's base if both have the same extents in memory: delegates then read the same bytes.
 
         `load_pte` counts values that were written before as inputs, if it cannot read a delegate's payload.
         """
@@ -258,7 +258,7 @@ class MethodWriter:
         )
 
     def _plan(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> int:
-        """Places all tensors but states in one memory; returns its size. Inputs live from the beginning."""
+        """Places all tensors except states in one memory; returns its size. Inputs live from the start."""
         end = len(self._instructions)
         given = {self.base(each).index for each in inputs}
         first, last = dict.fromkeys(given, 0), dict.fromkeys(given, 0)
@@ -278,7 +278,7 @@ class MethodWriter:
     def _place_constants(self, outputs: Sequence[Slot]) -> None:
         """Adds the elements of constants to the file. A constant that nothing reads becomes None.
 
-        Such a constant is a weight that was transposed for a kernel: it would be in the file twice.
+        An unread constant is, for example, a weight of which a transposed copy is written for a kernel.
         """
         read = {each.index for each in outputs}
         for instruction in self._instructions:
@@ -286,7 +286,7 @@ class MethodWriter:
                 value = self._values[index]
                 is_list = isinstance(value, _core.PteTensorList | _core.PteOptionalTensorList)
                 read.update(value.items if is_list else [index])
-        added: dict[ReadArray, int] = {}  # a view has the function of its base
+        added: dict[ReadArray, int] = {}  # a view has the same function as its base
         for index, elements in self._arrays.items():
             if index in read:
                 if elements not in added:
@@ -309,14 +309,14 @@ class MethodWriter:
         return [0] * (memory - _ACTIVATIONS - 1) + [self._state_bytes]
 
     def _allocate(self, memory: int, offsets: Mapping[int, int]) -> None:
-        """Gives tensors, and the views of them, their places in a memory."""
+        """Assigns memory places to tensors and to their views."""
         for index in (*offsets, *self._bases):
             offset = offsets.get(self._bases.get(index, index))
             if offset is not None:
                 self._values[index].allocation = _core.PteAllocation(memory=memory, offset=offset)
 
     def _tensors_of(self, args: Sequence[int]) -> list[int]:
-        """Returns the tensors whose bytes the arguments have, with those in lists."""
+        """Returns the base tensors of arguments, also of those in lists."""
         found = []
         for index in args:
             value = self._values[index]

@@ -1,4 +1,4 @@
-"""A node of the host as kernel calls: by its row, or by the rows of the operators that it expands to.
+"""Writes a node of the host as kernel calls, by its row or by the rows of the operators that it expands to.
 
 hardswish -> add, clamp, mul, div        no kernel has hardswish; `decompose` has an expansion
 """
@@ -18,16 +18,16 @@ from tosaic.torch_operators.arguments import OP
 _IMAGE_RANK = 4
 
 _WITH_NUMBERS = ("add", "sub", "mul", "div")
-"""Kernels that compute with one number in every dim order, but not of 16-bit floats. Others of ExecuTorch 1.5
-repeat a number as if the result were row-major."""
+"""Kernels that accept a number as operand in every dim order, except for 16-bit floats. Other kernels of
+ExecuTorch 1.5 broadcast a number as if the result were row-major."""
 _OF_IMAGES = ("resize", "max_pool")
-"""Operators whose kernels also take images of channels last. The kernel of ``avg_pool2d`` does not."""
+"""Operators whose kernels also take channels-last images. The kernel of ``avg_pool2d`` does not."""
 
 
 def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
     """Writes the calls that compute a node; returns its results. None if no kernels compute it.
 
-    Elementwise nodes and some of images compute in the dim order of their operands, others row-major.
+    Elementwise nodes, and some image nodes, compute in the dim order of their operands, others row-major.
     """
     order = _common_order(node, operands)
     if order is None:
@@ -46,7 +46,7 @@ def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[in
     """Returns the dim order in which a kernel computes a node; None for row-major.
 
     All operands of an elementwise node have this order and the shape of the result; some kernels also take
-    numbers.
+    a number as operand.
     """
     image = operands[0] if operands else None
     if node.op in _OF_IMAGES and image is not None and image.rank == _IMAGE_RANK:
@@ -67,7 +67,7 @@ def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[in
 
 
 def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
-    """Writes the nodes that `decompose` makes of the node."""
+    """Writes the nodes of the node's expansion by `decompose`; None if there is none or no kernels exist."""
     if node.op not in OP or node.regions or node.op == "opaque":
         return None
     graph = _core.run_pass("decompose", graph_of_node(node))
@@ -91,7 +91,7 @@ def _held(host: Host, held: dict[int, Held], value: _core.Value) -> Held:
 
 
 def _present(node: _core.Node, operands: Sequence[Held | None]) -> list[Held]:
-    """Returns the operands that are not constants of the node, each value once."""
+    """Returns the operands that are not constants, each value once."""
     found = {
         value.id: each
         for value, each in zip(node.operands, operands, strict=True)

@@ -1,4 +1,4 @@
-"""The formats of payloads, and what a payload says about its inputs and outputs."""
+"""The formats of payloads, and the inputs and outputs that a payload records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def payload_format(payload: bytes) -> Payload | None:
-    """Returns the format of a payload; None for one that no device has."""
+    """Returns the format of a payload; None if it is not a format of a device."""
     for each in payloads().values():
         if each.magic and payload[each.magic_at : each.magic_at + len(each.magic)] == each.magic:
             return each
@@ -60,14 +60,14 @@ class Place:
 
 
 def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tuple[Sizes, Sizes] | None:
-    """Returns the inputs and outputs of a payload; None if neither it nor `part` says how many there are.
+    """Returns the inputs and outputs of a payload; None if neither the payload nor `part` records them.
 
     Raises
     ------
     InvalidGraph
         The payload has a format of a device, and is damaged.
     UnsupportedOp
-        It is a file of another version.
+        The payload is a file of another version of its format.
     """
     found = payload_format(payload)
     if found is not None and found.sizes is not None:

@@ -1,4 +1,4 @@
-"""What a ``.pte`` file says as plain data: tensors, delegates, and instructions as text."""
+"""The contents of a ``.pte`` file as plain data: tensors, delegates, and instructions as text."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class PteDelegate:
     backend : str
         The id of the backend, such as ``XnnpackBackend``.
     payload : bytes
-        The bytes that the backend gets.
+        The bytes for the backend.
     compile_specs : tuple of (str, bytes)
         The options with which the payload was made.
     has_source : bool
         The caller has given a TOSA program that computes the same; see `tosaic.load_pte`.
     claimant, target : str
-        Who took the calls, and the TOSA target for which they were lowered, if the sidecar records it.
+        The claimant of the calls, and the TOSA target for which they were lowered, if the sidecar records it.
     """
 
     method: str

@@ -18,7 +18,7 @@ _WHERE = "load_pte"
 
 
 def recorded_methods(file: _core.PteFile, sidecar: PteSidecar | None) -> Mapping[str, SidecarMethod]:
-    """Returns what the sidecar records of each method, by name; nothing without a sidecar.
+    """Returns the sidecar's entry of each method, by name; empty without a sidecar.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def recorded_methods(file: _core.PteFile, sidecar: PteSidecar | None) -> Mapping
 
 
 def tensors_of(method: _core.PteMethod, indices: Sequence[int]) -> list[_core.PteTensor]:
-    """Returns the tensors among values."""
+    """Returns the values with these indices that are tensors."""
     values = method.values
     return [values[i] for i in indices if isinstance(values[i], _core.PteTensor)]
 

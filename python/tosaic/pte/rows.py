@@ -1,15 +1,15 @@
-"""The row of an operator of a ``.pte`` file.
+"""Finds the row for an operator of a ``.pte`` file.
 
-Files call out variants: ``aten::add.out(a, b, alpha, out)``. The rows belong to the functional form:
-``add.Tensor``. The file has no schemas, so the form is found by three rules of torch:
+Files contain out variants: ``aten::add.out(a, b, alpha, out)``. The rows are those of the functional form:
+``add.Tensor``. The file has no schemas, so the functional form is found by three rules of torch:
 
 - The name is the name of the functional form, possibly with ``_copy`` (``permute_copy``), or with ``_`` for a
   call that writes its first operand (``copy_``).
 - The overload is the overload of the functional form with ``out``: ``Scalar_out`` for ``Scalar``,
   ``IntList_out`` for ``dim_IntList``. A bare ``out`` may be any of them.
-- The parameters are the same, but for the four that describe a new tensor (dtype, layout, device, memory).
+- The parameters are the same, except for the four that describe a new tensor (dtype, layout, device, memory).
 
-So an overload fits if its row takes these arguments, and among the overloads that fit, the one with the
+So an overload fits if its row accepts these arguments. Among the overloads that fit, the one with the
 nearest name is chosen.
 """
 
@@ -80,7 +80,7 @@ def _overloads() -> dict[str, dict[str, Form]]:
 
 
 def _stem(overload: str) -> str:
-    """Returns the overload of an out variant without the part that says so."""
+    """Returns the functional overload's name in the name of an out variant: ``Scalar`` for ``Scalar_out``."""
     parts = [part for part in overload.split("_") if part not in ("out", "default")]
     return "_".join(parts)
 
@@ -90,7 +90,7 @@ def _stem(overload: str) -> str:
 
 @cache
 def _parameters(emit: Emit) -> tuple[tuple[inspect.Parameter, ...], inspect.Parameter | None]:
-    """Returns the parameters of a row without the call, and the one that takes any further arguments."""
+    """Returns the parameters of a row without the call, and its parameter for further arguments, or None."""
     every = list(inspect.signature(emit).parameters.values())[1:]
     rest = next((each for each in every if each.kind is each.VAR_POSITIONAL), None)
     return tuple(each for each in every if each is not rest), rest
@@ -105,7 +105,7 @@ def _fits(emit: Emit, arguments: Sequence[Any]) -> bool:
 
 
 def _takes(annotation: str, argument: Any) -> bool:
-    """True if a parameter of a row takes an argument, by its annotation."""
+    """True if a parameter of a row accepts an argument, by the parameter's annotation."""
     if argument is None:
         return annotation == "Any" or annotation.endswith("| None")
     kind = annotation.removesuffix(" | None")
@@ -131,7 +131,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 def _rank(form: Form, overload: str, stem: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Ranks the rows that fit a call by how likely the call means the row; the greatest rank is the best."""
     parameters, rest = _parameters(form.emit)
-    # A row may ignore a size, which the result has too, but not a number.
+    # A row may ignore a size, which the result also has, but not a number.
     beyond = arguments[len(parameters) :] if rest is not None and rest.name == "_" else []
     ignored = any(type(each) in (int, float) for each in beyond)
     scalars = sum(

@@ -1,12 +1,12 @@
-"""Programs as ``.pte`` files: groups as delegates, and the host as calls of kernels.
+"""Saves programs as ``.pte`` files: groups become delegates, and the host's nodes kernel calls.
 
 ::
 
     %x -> quantize -> group0 -> dequantize -> softmax -> out
           kernel      delegate  kernel        kernel
 
-The caller's arrays are as for `Lowered.run`: a float input that the lowered graph has as integers is
-quantized by a kernel, and an array in another dim order than a group wants is copied. An array of the
+The caller's arrays are as for `Lowered.run`: if a float input is an integer tensor in the lowered graph, a
+kernel quantizes it, and an array in another dim order than a group needs is copied. An array of the
 physical shape is a row-major tensor of the file, whose bytes the method reads as logical axes in dim order.
 """
 
@@ -48,33 +48,33 @@ def save_pte(
 ) -> int:
     """Writes a ``.pte`` file, which ExecuTorch's runtime loads; returns its size in bytes.
 
-    Groups are delegates, with what their claimants read as payloads: a ``.tosa`` file, a VGF file, or Vela's
-    stream. All other nodes are calls of ExecuTorch's portable and quantized kernels. One memory plan is over
-    each method. ExecuTorch is not needed.
+    Groups become delegates. Their payloads are in the formats of their claimants: a ``.tosa`` file, a VGF
+    file, or Vela's stream. All other nodes become calls of ExecuTorch's portable and quantized kernels. Each
+    method has one memory plan. ExecuTorch is not needed.
 
     Parameters
     ----------
     programs : Program, Lowered, SplitLowered or mapping of str to these
-        What to write: the method ``forward``, or a method for each entry. A `Program` is
-        written as kernel calls alone, which compute with floats between quantize and dequantize calls.
+        What to write: the method ``forward``, or a method for each entry. A `Program` becomes kernel calls
+        only, which compute with floats between quantize and dequantize calls.
     path : path
     payloads : mapping of str to PtePayload, optional
-        By name of a group, what its backend gets instead: ``group0``, or ``encode/group0`` for a file of
-        several methods. A `Lowered` is one group, with the name of its method.
+        Payloads that replace those of groups, by name of the group: ``group0``, or ``encode/group0`` for a
+        file of several methods. A `Lowered` is one group, with the name of its method.
     flags : mapping of str to sequence of str, optional
         By name of a claimant, flags for the tool that compiles its payloads: ``{"ethos-u55-128":
         ["--optimise=Size"]}``.
     sidecar : bool
         Write a second file next to it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders
         and qparams of each method, and the digests of the file and of its payloads. `load_pte` reads both.
-        Without it, an older sidecar is removed, which would belong to another file.
+        Without it, an older sidecar is removed, because it would not describe the new file.
 
     Raises
     ------
     UnsupportedOp
         Something has no counterpart in the file, or a tool refuses a group; the message has all reasons.
     InvalidGraph
-        A program is none, or an option names a group or claimant that is not in the file.
+        A program has another type, or an option names a group or claimant that is not in the file.
     ImportError
         A group is for a device whose compiler is not installed.
     WriteError
@@ -110,7 +110,7 @@ def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | Sp
     Raises
     ------
     InvalidGraph
-        There is no program, or a value is none that a file can have.
+        There is no program, or a value is not a program that a file can have.
     """
     methods = programs if isinstance(programs, Mapping) else {"forward": programs}
     for name, program in methods.items():
@@ -121,7 +121,7 @@ def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | Sp
 
 
 def pte_without_payloads(methods: Mapping[str, Program | Lowered | SplitLowered]) -> bytes:
-    """Returns the file that `save_pte` would write, with payloads without bytes.
+    """Returns the file that `save_pte` would write, but with empty payloads.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``selected_operators.yaml``: which kernels a selective build of ExecuTorch contains.
+"""``selected_operators.yaml``: the kernels that a selective build of ExecuTorch contains.
 
 The keys equal the keys that ``executorch.codegen.tools.gen_oplist`` writes, in the same order. Equal lists
 have equal texts.
@@ -61,7 +61,7 @@ def _keys(kernel: Kernel, dtypes: bool) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    """Returns a string as YAML: as it is if that is a string in YAML, else in double quotes."""
+    """Returns a string as YAML: unquoted if YAML reads that as the same string, else in double quotes."""
     if _PLAIN.fullmatch(text) and ": " not in text and text.lower() not in _WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)

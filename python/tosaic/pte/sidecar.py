@@ -1,9 +1,9 @@
 """The sidecar of a ``.pte`` file: JSON next to it, with what the file lacks.
 
-`tosaic.lowering.sidecar` has the part that is common to all kinds of files.
+`tosaic.lowering.sidecar` has the code that all kinds of sidecars share.
 
 A ``.pte`` file has flat tensors without names. The sidecar records for each method the nested signature,
-paths, dim orders and qparams of inputs and outputs, and what each delegate was made for.
+paths, dim orders and qparams of inputs and outputs, and the target of each delegate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SidecarDelegate:
     runtime : str
         The id of the runtime that reads the payload.
     claimant, target : str
-        Who took the calls, and the TOSA target for which they were lowered. Empty for delegates of others.
+        The claimant of the calls, and the TOSA target for which they were lowered. Empty for other delegates.
     bytes : int
         The size of the payload.
     sha256 : str
@@ -66,8 +66,8 @@ class SidecarMethod:
     signature : Signature
         How nested arguments and results map to `inputs` and `outputs`.
     inputs, outputs : tuple of Port
-        The user's tensors, in order. ``quantized`` has the qparams of integers, and those with which a float
-        is quantized first or dequantized last. A size that is not known before a run is -1.
+        The user's tensors, in order. ``quantized`` has the qparams of an integer tensor, or those with which
+        a float input is first quantized, or a float output was last dequantized. A dynamic size is -1.
     states : tuple of str
         Names of the buffers that the method writes.
     delegates : tuple of SidecarDelegate
@@ -83,7 +83,7 @@ class SidecarMethod:
 
 @dataclass(frozen=True)
 class PteSidecar:
-    """What the sidecar of a ``.pte`` file records.
+    """The contents of the sidecar of a ``.pte`` file.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
-"""TOSA sources of delegates, which the caller gives for payloads that tosaic cannot run.
+"""TOSA sources of delegates, which the caller passes for payloads that tosaic cannot run.
 
-Vela's commands run on the device only, and a VGF file on Vulkan only. The ``.tosa`` file of which the payload
-was made computes the same.
+Vela's commands run only on the device, and a VGF file only on Vulkan. The ``.tosa`` file from which the
+payload was made computes the same.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _SIZES = {code: size for code, _, size, _ in _core.pte_scalar_types()}
 
 
 class ValueReader:
-    """Holds the values of a method, or of a branch of it, while a writer adds nodes.
+    """Stores the values of a method, or of a branch of it, while a writer adds nodes.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class ValueReader:
     Attributes
     ----------
     env : dict of int to object
-        By index of a value, what was written last.
+        By index of a value: what was last written to it.
     memory : Memory
-        What the bytes of tensors hold.
+        The values in planned memory.
     written : list of int
         Indices of the values that were written.
     states : list of (int, int)
@@ -59,7 +59,7 @@ class ValueReader:
     # ---- values ----
 
     def value(self, index: int) -> Any:
-        """Returns a value as rows read it: a number, a list, None, or a `Ref`."""
+        """Returns a value in the form that rows read: a number, a list, None, or a `Ref`."""
         value = self._method.values[index]
         if isinstance(value, _core.PteTensor):
             return self.tensor(index)
@@ -70,7 +70,7 @@ class ValueReader:
         return list(value.items) if hasattr(value, "items") else value
 
     def tensor(self, index: int) -> Ref:
-        """Returns the present value of a tensor."""
+        """Returns the current value of a tensor."""
         found = self.known(index)
         if found is not None:
             return found
@@ -86,7 +86,7 @@ class ValueReader:
         return ref if state == index else self.reinterpreted(ref, self._method.values[state], index)
 
     def known(self, index: int) -> Ref | None:
-        """Returns the present value of a tensor; None if nothing has written it."""
+        """Returns the current value of a tensor; None if nothing has written it."""
         tensor = self._method.values[index]
         if tensor.allocation is None and (tensor.data or is_external(tensor)):
             return self._constant(index, tensor)
@@ -105,7 +105,7 @@ class ValueReader:
         return self.reinterpreted(written.ref, written.tensor, index)
 
     def reinterpreted(self, ref: Ref, held: _core.PteTensor, index: int) -> Ref:
-        """Returns a tensor that has the bytes of another: the same elements in memory order."""
+        """Returns a tensor with the bytes of another tensor: the same elements in memory order."""
         tensor = self._method.values[index]
         if tensor.scalar_type != held.scalar_type:
             raise self._fault(index, "has the bytes of a value of another dtype", unsupported=True)
@@ -126,7 +126,7 @@ class ValueReader:
         return self._writer.emit_inferred(OP["permute"], {"perm": list(perm)}, (ref.id,))
 
     def write(self, index: int, made: Any) -> None:
-        """Notes the new value of an instruction's result."""
+        """Records the new value of an instruction's result."""
         self.env[index] = made
         self.written.append(index)
         if isinstance(made, Ref):
@@ -165,7 +165,7 @@ class ValueReader:
 
     @staticmethod
     def _numpy_dtype(tensor: _core.PteTensor, code: int) -> np.dtype[Any]:
-        """Returns a dtype for the elements: integers of the same size if numpy does not have theirs."""
+        """Returns the numpy dtype of the elements; unsigned integers of that size if numpy lacks it."""
         size = _SIZES[tensor.scalar_type]
         return NUMPY.get(_core.DTYPES[code], np.dtype(f"u{size}"))
 
@@ -184,7 +184,7 @@ class ValueReader:
         return ref
 
     def _empty(self, index: int, tensor: _core.PteTensor) -> Ref:
-        """Returns a tensor without elements, which need not be written."""
+        """Returns a tensor without elements, which may be read before it is written."""
         code = self._dtype(index, tensor)
         array = self._zeros(index, tensor, code)
         value = self._writer.builder.add_constant(constant_of(f"empty_{index}", "lifted", array, code))

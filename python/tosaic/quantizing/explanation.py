@@ -114,8 +114,8 @@ def explain_quantization(
     program : Program, torch.export.ExportedProgram, Graph or path
         A program that a quantizer has converted, at stage ``exported`` or ``quantized``.
     target : str
-        The target to lower for. Where it has no floats, values that no quantizer has quantized are computed
-        with integers of 32 bits if their ranges follow from quantized values.
+        The target to lower for. If it supports no floats, values that no quantizer has quantized are computed
+        with 32-bit integers, provided that their ranges follow from quantized values.
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
         or a ``.pt2`` file.
@@ -169,7 +169,7 @@ def _quantized(pipeline: Pipeline, graph: _core.Graph) -> _core.Graph:
 
 
 def _integer(pipeline: Pipeline, graph: _core.Graph) -> _core.Graph:
-    """Makes integer arithmetic explicit, and inputs and outputs integers where the target requires it."""
+    """Makes integer arithmetic explicit. Inputs and outputs become integers if the target requires it."""
     for name in (_LOWERING, _BOUNDARY):
         if graph.stage in pipeline[name].takes:
             graph = pipeline[name].run(graph, target=pipeline.target)
@@ -184,9 +184,9 @@ def _by_node(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
 
 
 def _float_names(graph: _core.Graph, target: str) -> set[str]:
-    """The FX names of the nodes of which an operator of the integer graph reads or computes floats.
+    """Returns the FX names of the nodes that read or compute floats in the integer graph.
 
-    Where the target has floats, conversions from and to them are not among them.
+    If the target supports floats, nodes that only convert between floats and integers are left out.
     """
     may_convert = Target.parse(target).has_floats
     return {
@@ -198,7 +198,7 @@ def _float_names(graph: _core.Graph, target: str) -> set[str]:
 
 
 def _name(node: _core.Node) -> str:
-    """The name of the FX node that a node comes from; its own name if there is none."""
+    """Returns the name of the FX node that a node comes from; the node's own name if there is no FX node."""
     return node.origin.fx_name if node.origin is not None and node.origin.fx_name else node.name
 
 

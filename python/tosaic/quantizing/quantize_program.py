@@ -56,11 +56,12 @@ def quantize(
     Parameters
     ----------
     program : Program, torch.export.ExportedProgram, Graph or path
-        Floats, at stage ``exported``.
+        A float program, at stage ``exported``.
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
         Inputs, as `tosaic.compare` takes them. An iterable, such as a DataLoader, is read once, as a stream.
-        A sample may be a stack of samples: arrays with one more axis in front, or with a multiple of the
-        program's extent on the first axis. Each sample runs from the initial values of all states.
+        A sample may be a stack of samples: arrays with an additional first axis, or with a multiple of the
+        program's extent on the first axis. If the program has states, each sample runs twice: from their
+        initial values, and from the values that the samples before have left.
     config : QConfig, optional
         Which calls are quantized, and how. Default: `QConfig.int8`.
     rules : sequence of rule or callable
@@ -143,7 +144,7 @@ def quantize(
 
 
 def exported_of(program: Any) -> Any:
-    """Returns the exported program that `program` is, or the path of a file that has one, or None."""
+    """Returns `program` if it is an exported program, the path of a file that has one, or None."""
     if is_exported_program(program):
         from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
 
@@ -153,7 +154,7 @@ def exported_of(program: Any) -> Any:
 
 
 def _with_attention_parts(exported: Any, trust: bool) -> Any:
-    """Returns an exported program whose attentions are several calls; None if torch cannot read it."""
+    """Returns an exported program with attentions replaced by their parts; None if torch cannot read it."""
     if exported is None:
         return None
     try:
@@ -172,7 +173,7 @@ def require_executor(where: str, executor: Any) -> None:
 
 
 def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
-    """Yields, for each run, an array for each input of the graph that the caller passes."""
+    """Yields, for each run, one array for each graph input that the caller passes."""
     for arrays in sample_arrays(samples, source):
         yield source.graph_arrays(arrays)
 

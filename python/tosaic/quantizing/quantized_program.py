@@ -1,4 +1,4 @@
-"""A program that was quantized here: `QuantizedProgram`."""
+"""`QuantizedProgram`: a program that `tosaic.quantize` has quantized."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Calibrated:
 
 
 class QuantizedProgram(Program):
-    """A program at stage ``quantized``, and how it came about. `tosaic.quantize` makes it.
+    """A program at stage ``quantized``, with the record of its quantization. `tosaic.quantize` makes it.
 
-    Archives, copies and pickles have the program alone: what `tosaic.load` reads from an archive is a
+    Archives, copies and pickles contain only the program: what `tosaic.load` reads from an archive is a
     `Program`, with the same qparams.
     """
 
@@ -63,7 +63,7 @@ class QuantizedProgram(Program):
         self._dtypes = _dtypes(graph)
         self._source = source
         self._exported = exported
-        self._trust = trust  # of the file that `exported` names
+        self._trust = trust  # whether torch may run code of the file that `exported` names
 
     @property
     def source(self) -> Program:
@@ -77,7 +77,7 @@ class QuantizedProgram(Program):
 
     @property
     def plan(self) -> Plan:
-        """What each tensor becomes, and the rule that says so."""
+        """The plan: what each tensor becomes, and the rule that decided it."""
         return self._calibrated.draft.planned.plan
 
     @property
@@ -97,7 +97,7 @@ class QuantizedProgram(Program):
 
     @property
     def quantization(self) -> Resolution:
-        """What is quantized by which rule, and what is left float and why."""
+        """The calls that are quantized, with the deciding rules, and the calls left float, with reasons."""
         draft = self._calibrated.draft
         return replace(draft.planned.report, narrow=draft.narrow)
 
@@ -111,19 +111,19 @@ class QuantizedProgram(Program):
         """Returns the quantized program as an exported program of torch.
 
         It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and
-        computes what this program does. Sizes that are symbolic in the program of floats are symbolic in the
-        result, with the scales that the samples have with the sizes of `bind`. If torch cannot keep them so,
+        computes what this program does. Sizes that are symbolic in the float program are symbolic in the
+        result. The scales follow from samples with the sizes of `bind`. If torch cannot keep sizes symbolic,
         a warning says why, and the result has the sizes of `bind` and refuses others.
 
         Calls inside of ``with torch.no_grad():`` and similar wrappers become calls of the graph. Bodies of
-        control flow compute with floats. Complex values stay as they are; where their parts are integers,
-        these are taken apart, rounded, and joined again.
+        control flow compute with floats. Calls of complex values stay complex: if the parts of a value are
+        quantized, these are extracted, rounded, and joined again.
 
         Parameters
         ----------
         exported : torch.export.ExportedProgram, optional
-            The float program. Default: the one that was quantized, if it was an exported program or a
-            ``.pt2`` file, which torch reads now.
+            The float program. Default: the quantized program's source, if that was an exported program or a
+            ``.pt2`` file, which torch then reads.
         symbolic : bool
             Symbolic sizes of the float program remain. If False, all sizes come from this program.
 
@@ -170,7 +170,7 @@ class QuantizedProgram(Program):
         return to_exported(exported, self._calibrated.draft, symbolic=symbolic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are programs without the plan, which has no form outside of this process."""
+        """Pickles and copies as a `Program`: the plan cannot be used outside of this process."""
         own = ("_calibrated", "_dtypes", "_source", "_exported", "_trust")
         state = {name: value for name, value in self.__getstate__().items() if name not in own}
         return _program, (state,)

@@ -32,10 +32,10 @@ class LayerSensitivity:
     macs : int
         Multiply-accumulates of a run.
     db : tuple of float
-        For each level but the last: the SQNR in dB where this layer has the level, and all others have the
-        next one.
+        For each level but the last: the SQNR in dB if this layer has the level, and all other layers have
+        the next level.
     lost_db : tuple of float
-        For each level but the last: how much that is below the SQNR where all layers have the next level.
+        For each level but the last: how far that SQNR is below the SQNR with the next level in all layers.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Mix:
     db : float
         The SQNR of the outputs against the program of floats, in dB.
     cost : float
-        The sum over layers of multiply-accumulates times the cost of the level, divided by that sum with the
-        first level everywhere.
+        The sum over layers of multiply-accumulates times the cost of the layer's level, relative to the same
+        sum with the first level in all layers.
     shares : dict of str to float
         The share of the multiply-accumulates that have each level.
     levels : dict of str to str
@@ -86,7 +86,7 @@ class Sensitivity(Reportable):
     curve : tuple of Mix
         Measured mixes, the cheapest first: from the first level everywhere to the last one everywhere.
     wanted_db : float, optional
-        The SQNR that was asked for.
+        The SQNR that `tosaic.sensitivity` searched for.
     samples : int
         The number of samples that the qparams follow from.
     measured_on : int
@@ -107,9 +107,9 @@ class Sensitivity(Reportable):
         Parameters
         ----------
         wanted_db : float, optional
-            Returns the cheapest mix with this SQNR. Default: that which `tosaic.sensitivity` was asked for.
+            Returns the cheapest mix with this SQNR. Default: the `wanted_db` of `tosaic.sensitivity`.
         most_cost : float, optional
-            Returns the mix of highest SQNR that costs at most so much (see `Mix.cost`).
+            Returns the mix of highest SQNR whose cost (see `Mix.cost`) is at most this number.
 
         Raises
         ------

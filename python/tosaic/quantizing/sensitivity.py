@@ -1,10 +1,10 @@
 """Measures what each layer loses in a low precision, and searches for cheap mixes: `sensitivity`.
 
-The samples run once, with a histogram of each tensor, from which every configuration gets its qparams. A
-layer is a contraction with the calls after it. With all layers at one level and one layer at the level
-below, the outputs have more noise; this noise, divided by the cost that the lower level saves, ranks the
-layers. From the lowest level everywhere, layers are raised in this order, and the mixes on the way are
-measured.
+The samples run once and fill a histogram of each tensor, from which every configuration gets its qparams. A
+layer is a contraction with the calls after it. For each layer and level, the outputs' noise is measured with
+this layer one level lower than all others. The additional noise, divided by the cost that the lower level
+saves, ranks the layers. Starting with the lowest level in all layers, layers are raised in this order, and
+some mixes on the way are measured.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def sensitivity(
         As `tosaic.quantize` takes them.
     wanted_db : float, optional
         The SQNR of the outputs against the program of floats that a mix shall have, in dB. The cheapest mix
-        that has it is searched for: `Sensitivity.mix` returns it.
+        that has it is searched for, and `Sensitivity.mix` returns it by default.
     levels : sequence of str, or mapping of str to QConfig or None
         The precisions of a mix, the cheapest first: ``"int8"``, ``"uint8"``, ``"int16x8"``, ``"float"``, or
         names with configurations; None is float.
@@ -140,7 +140,7 @@ def sensitivity(
 
 
 def _rounded(source: Program, graph: _core.Graph, configs: Sequence[QConfig | None]) -> set[str]:
-    """Returns the names of the values that are rounded if all layers have one of the levels."""
+    """Returns the names of all values that are rounded at one of the levels."""
     found: set[str] = set()
     for config in configs:
         if config is not None:
@@ -284,7 +284,7 @@ class _Meter:
             )
 
     def calls(self, config: QConfig | None) -> CallGraph:
-        """Returns the calls of the graph."""
+        """Returns the calls of the graph, as plans name them."""
         return plan_program(self._graph, config or QConfig.int8(), module_types=self._module_types).plan.graph
 
     def noise(self, config: QConfig, *, is_float: bool = False) -> float:
@@ -356,9 +356,9 @@ class _Search:
         return tuple(found)
 
     def _path(self) -> list[tuple[int, ...]]:
-        """Returns the mixes from the lowest to the highest level: layers are raised one after the other.
+        """Returns mixes from the lowest level to the highest: each mix raises one layer of the mix before.
 
-        The next layer is that whose noise falls most for what its higher level costs.
+        The raised layer is the one whose noise falls most, relative to the cost of its higher level.
         """
         at = self._uniform(0)
         path = [tuple(at)]
@@ -383,7 +383,7 @@ class _Search:
         return spent / (total * self._scale.costs[0])
 
     def curve(self, points: int, wanted_db: float | None) -> tuple[Mix, ...]:
-        """Measures mixes at even steps of the cost, and searches for the cheapest one that is wanted."""
+        """Measures mixes at even steps of the cost, and searches for the cheapest mix with `wanted_db`."""
         path = self._path()
         costs = [self._cost(at) for at in path]
         chosen = {0, len(path) - 1}
@@ -399,7 +399,7 @@ class _Search:
         return tuple(sorted((self._mix(at) for at in mixes), key=lambda mix: (mix.cost, mix.db)))
 
     def _cheapest(self, path: list[tuple[int, ...]], wanted_db: float) -> set[tuple[int, ...]]:
-        """Returns mixes that are good enough: the first of the path, and cheaper ones if there are any."""
+        """Returns mixes with at least `wanted_db`: the first of the path, and possibly cheaper ones."""
         if decibels(self._measured(path[-1])) < wanted_db:
             return set()
         first = self._first(path, wanted_db)
@@ -415,7 +415,7 @@ class _Search:
         return {first, start, tuple(at)}
 
     def _first(self, path: list[tuple[int, ...]], wanted_db: float) -> tuple[int, ...]:
-        """Returns the first mix of a path that is good enough; the last one is."""
+        """Returns the first mix of a path with at least `wanted_db`; the last mix of the path has it."""
         low, high = 0, len(path) - 1
         while low < high:
             middle = (low + high) // 2
@@ -426,9 +426,9 @@ class _Search:
         return path[high]
 
     def _measure_around(self, mix: tuple[int, ...]) -> None:
-        """Measures again what the next levels of each layer gain, with the other layers as in a mix.
+        """Measures again what each layer gains from its neighbouring levels, with other layers as in a mix.
 
-        Errors do not simply add up: a layer gains another amount between layers of low precision.
+        Errors do not simply add up: next to layers of low precision, a layer's gain is different.
         """
         noise = self._measured(mix)
         for position, level in enumerate(with_progress(mix, "layers again", shown=self._progress)):

@@ -1,4 +1,4 @@
-"""Recipes: what an export does, as plain data that prints, saves, compares and combines.
+"""Recipes: the settings of an export, as plain data that prints, saves, compares and combines.
 
 >>> from tosaic import recipes
 >>> recipes.names()[:3]

@@ -35,7 +35,7 @@ _PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm", "aten.mm")
 
 
 def snorm_images(plan: Plan) -> None:
-    """A rule: images at inputs and outputs have the format SNORM. Their numbers are in -1..1.
+    """A rule: images at inputs and outputs, whose numbers are in -1..1, get the format SNORM.
 
     An image is a float tensor of shape (N, 3, H, W) or (N, 4, H, W).
     """
@@ -54,7 +54,7 @@ def _is_image(plan: Plan, node: str) -> bool:
 
 
 def symmetric_products(plan: Plan) -> None:
-    """A rule: what products of matrices read has zero point 0, as Neutron needs it."""
+    """A rule: operands of matrix products have zero point 0, as Neutron needs it."""
     group_of = {slot: group for group in plan.groups() for slot in group.slots}
     for call in plan.graph:
         if not call.target.startswith(_PRODUCTS):
@@ -121,10 +121,10 @@ _RULES: dict[str, Any] = {
         "linear", {"weight": Observed("int8", -127, 127, "per_tensor_symmetric")}, allow_unmatched=True
     ),
 }
-"""The rules that recipes of devices name."""
+"""The rules that recipes of devices use, by name."""
 
 _STAGES = {"kernels": register_kernels, "cortex_m": cortex_m_kernels}
-"""The functions of stages that recipes of devices name."""
+"""The stage functions that recipes of devices use, by name."""
 
 
 def _of_device(data: DeviceRecipe) -> Recipe:
@@ -151,7 +151,7 @@ def _stage(data: Any) -> Stage:
 
 
 def _recipes() -> dict[str, Callable[[], Recipe]]:
-    """Returns what makes each recipe, by name: recipes of TOSA, then of devices."""
+    """Returns the function that makes each recipe, by name: recipes of TOSA, then of devices."""
     found = dict(_TOSA)
     for data in (data for device in devices() for data in device.recipes):
         found[data.name] = partial(_of_device, data)

@@ -26,7 +26,7 @@ class PassChange:
     pass_ : Pass or callable, optional
         The new pass, or a function of a graph. Not for ``remove``.
     claimants : sequence of str
-        Names of the claimants whose pipelines change. Empty: those that have the anchor.
+        Names of the claimants whose pipelines change. Empty: all whose pipeline has the anchor.
     """
 
     action: Action
@@ -64,7 +64,7 @@ class PassChange:
 
 
 def changed_pipelines(changes: Sequence[PassChange], claimants: Sequence[Claimant]) -> dict[str, Pipeline]:
-    """Returns the pipelines that changes make other than the default ones, by name of the claimant.
+    """Returns the pipelines that the changes apply to, changed, by name of the claimant.
 
     Raises
     ------

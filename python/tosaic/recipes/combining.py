@@ -1,13 +1,13 @@
-"""Recipes together: `combined` has what each says, or refuses, and `differences` compares two.
+"""Several recipes: `combined` merges them or refuses, and `differences` compares two.
 
-`combined` reads a recipe as claims: a subject, and the value that it gets::
+`combined` reads a recipe as claims, each of which sets a subject to a value::
 
     config                                  QConfig.int8()
     rules, operand 'grid' of grid_sampler   Fixed('int16', ...)
     io, inputs, 'image'                     'int8'
 
-Claims of two recipes about one subject have to be equal. The result has the entries of all recipes, in their
-order, each once.
+If two recipes make claims about the same subject, the values have to be equal. The result has the entries of
+all recipes in their order, each once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Difference:
 
 
 def combined(recipes: Sequence[Recipe], name: str | None) -> dict[str, Any]:
-    """Returns the fields of a recipe that says what several say; see `tosaic.recipes.combine`."""
+    """Returns the fields of a recipe that merges several recipes; see `tosaic.recipes.combine`."""
     _require_agreement(recipes)
     fields: dict[str, Any] = {
         "name": "+".join(each.name for each in recipes) if name is None else name,
@@ -72,7 +72,7 @@ def combined(recipes: Sequence[Recipe], name: str | None) -> dict[str, Any]:
 
 
 def differences(here: Recipe, there: Recipe) -> tuple[Difference, ...]:
-    """Returns what differs between two recipes, field by field."""
+    """Returns the differences between two recipes, field by field."""
     found: list[Difference] = []
     for field in _SINGLE:
         a, b = getattr(here, field), getattr(there, field)
@@ -136,7 +136,7 @@ def _require_agreement(recipes: Sequence[Recipe]) -> None:
 
 
 def _claims(recipe: Recipe) -> Iterator[tuple[Any, str, Any]]:
-    """Yields what a recipe says: a subject that can be hashed, its text, and the value."""
+    """Yields the claims of a recipe: a hashable subject, its text, and the value."""
     for field in ("config", "objective"):
         if (value := getattr(recipe, field)) is not None:
             yield field, f"'{field}'", value
@@ -172,7 +172,7 @@ def _entries(subject: Any, text: str, value: Any) -> Iterator[tuple[Any, str, An
 
 
 def _claims_of_rule(rule: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Yields what a rule sets; a function is one claim under its name."""
+    """Yields the claims of a rule; a function is one claim under its name."""
     describe = getattr(rule, "core_rule", None)
     if describe is None:
         name = getattr(rule, "name", None) or getattr(rule, "__qualname__", type(rule).__name__)

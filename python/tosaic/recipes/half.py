@@ -1,4 +1,4 @@
-"""The stage of floats of 16 bits: `half_model`."""
+"""`half_model`: the stage that converts a model to 16-bit floats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def half_model(model: Any, context: Any) -> Any:
-    """Returns a copy of a module whose floats have 16 bits; its inputs and samples get them, too."""
+    """Returns a copy of a module whose floats have 16 bits; also converts its inputs and samples."""
     from tosaic.fx.modules import half_copy, half_inputs
 
     context.convert_inputs(half_inputs)

@@ -9,10 +9,10 @@ from tosaic.base.options import shown
 
 
 def register_kernels(lowered: Any, context: Any) -> None:
-    """Adds ``kernels.yaml``: what the runtime has to register for the operators that are left to the host.
+    """Adds ``kernels.yaml``: the kernels that a runtime needs for the operators on the host.
 
-    It is ExecuTorch's selective build of the ``.pte`` file (`tosaic.registration.kernel_list`). A program
-    that cannot be such a file, since a claimant has no public payload, has no list; the report notes it.
+    It is ExecuTorch's selective build for the ``.pte`` file (`tosaic.registration.kernel_list`). If the
+    program cannot be such a file, because a claimant has no public payload, the report says so instead.
     """
     from tosaic.registration.listing import kernel_list
 
@@ -28,9 +28,9 @@ def register_kernels(lowered: Any, context: Any) -> None:
 def cortex_m_kernels(_: Any, context: Any) -> None:
     """Adds ExecuTorch's program for Cortex-M: ``model.cortex_m.pte``, and ``kernels.cortex_m.yaml``.
 
-    ExecuTorch's passes make operators of ``cortex_m`` from the nodes that the plan has for Cortex-M
-    (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report notes them.
-    There is no such file if the model is a `tosaic.Program`, from which torch has no program.
+    ExecuTorch's passes make operators of ``cortex_m`` from the nodes that the plan assigns to Cortex-M
+    (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report names them.
+    The file is left out if the model is a `tosaic.Program`, which cannot become a program of torch.
     """
     from tosaic.executorch.cortex_m.program import cortex_m_program, half_conversion
     from tosaic.fx.io.extract_io import extract_io_quant
@@ -86,7 +86,7 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
 
 
 def _with_effects(program: Any) -> list[str]:
-    """Returns the names of operators that are called for an effect, such as the check of a decomposition."""
+    """Returns the names of operators that are called for side effects, such as checks of decompositions."""
     calls = (node for node in program.graph.nodes if node.op == "call_function")
     return sorted({str(node.args[1]) for node in calls if str(node.target) == "with_effects"})
 

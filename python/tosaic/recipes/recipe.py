@@ -1,17 +1,17 @@
-"""What an export does, as plain data: `Recipe`, and its parts `Stage` and `PassChange`.
+"""The settings of an export, as plain data: `Recipe`, and its parts `Stage` and `PassChange`.
 
 ::
 
     recipe = Recipe(
         "camera",
         config=QConfig.int8(),                          how the program is quantized
-        rules=[Outputs({0: q_format("Q0.7")})],         ... and what else is asked of the quantizer
+        rules=[Outputs({0: q_format("Q0.7")})],         ... and changes of the quantizer's plan
         stages=[Stage("prune", "model", prune)],        functions between the steps of the flow
-        claimants=["ethos-u55-128", "TOSA-1.0+FP"],     who takes nodes, in this order
+        claimants=["ethos-u55-128", "TOSA-1.0+FP"],     the takers of nodes, by priority
         io={"inputs": "int8"},                          integers at inputs and outputs
     )
 
-`tosaic.export_model` does what a recipe says.
+`tosaic.export_model` executes a recipe.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from tosaic.recipes.written import CLASSES, from_json, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What `tosaic.export_model` does with a model, as plain data.
+    """The settings with which `tosaic.export_model` exports a model, as plain data.
 
     A recipe prints as its fields, is saved as JSON (`save`, `load`), is compared field by field (`diff`), and
-    is combined with others (`combine`). `tosaic.recipes.named` has those that come with tosaic.
+    is combined with others (`combine`). `tosaic.recipes.named` returns the built-in recipes.
 
     Attributes
     ----------
@@ -55,15 +55,15 @@ class Recipe:
     tools : sequence of str or Tool
         Accuracy tools, as `tosaic.quantize` takes them.
     stages : sequence of Stage
-        Functions between the steps of the flow. Those at one place run in this order.
+        Functions between the steps of the flow. Stages at the same place run in this order.
     claimants : sequence of str or Claimant
-        Who takes nodes, in the order in which they are asked; what nobody takes is the host's.
+        The takers of nodes, in order of priority; nodes that none takes are the host's.
     io : mapping
-        What float inputs and outputs of the quantized program become, as `tosaic.lower` takes it.
+        The forms of float inputs and outputs of the quantized program, as `tosaic.lower` takes them.
     orders : mapping
         Memory orders of inputs and outputs, as `tosaic.lower` takes them.
     objective : {"bytes", "count"}, optional
-        What layout plans minimise. None: ``"bytes"``.
+        The objective of layout plans. None: ``"bytes"``.
     rgba : bool or mapping, optional
         True: RGB images around grid samplers get a fourth channel inside the program. A mapping with the
         keys ``inputs`` and ``outputs`` names the inputs and outputs that have four channels, too
@@ -161,7 +161,7 @@ class Recipe:
         return dict(asked) if is_mapping(asked) else {}
 
     def entries(self) -> list[tuple[str, str]]:
-        """Returns the fields that are not empty as text, an entry a line: the name of the field is first."""
+        """Returns the fields that are not empty as (field, text) for each entry."""
         found: list[tuple[str, str]] = []
         for each in dataclasses.fields(self)[2:]:
             value = getattr(self, each.name)
@@ -176,7 +176,7 @@ class Recipe:
         return tuple(stage for stage in self.stages if stage.at == place)
 
     def replace(self, **fields: Any) -> Recipe:
-        """Returns a copy with other values of the fields that are named.
+        """Returns a copy with other values of the named fields.
 
         Raises
         ------
@@ -198,13 +198,13 @@ class Recipe:
         """Returns the recipe without quantization.
 
         It has no configuration, rules, tools and integers at inputs and outputs, and no stages that quantize
-        or get a quantized program.
+        or that need a quantized program.
         """
         stages = [stage for stage in self.stages if stage.at not in ("quantize", "quantized")]
         return self.replace(config=None, rules=(), tools=(), io={}, stages=stages)
 
     def combine(self, *others: Recipe, name: str | None = None) -> Recipe:
-        """Returns a recipe with everything that this one and the others say; see `tosaic.recipes.combine`."""
+        """Returns a recipe with all settings of this one and the others; see `tosaic.recipes.combine`."""
         return combine([self, *others], name=name)
 
     def diff(self, other: Recipe) -> tuple[Difference, ...]:
@@ -217,7 +217,7 @@ class Recipe:
         return differences(self, other)
 
     def to_executorch(self) -> Any:
-        """Returns the recipe as one of ExecuTorch's; see `tosaic.executorch.export_recipe`."""
+        """Returns ExecuTorch's form of the recipe; see `tosaic.executorch.export_recipe`."""
         return export_recipe(self)
 
     def to_json(self) -> str:
@@ -300,7 +300,7 @@ CLASSES["Recipe"] = Recipe
 
 
 def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
-    """Returns a recipe that says everything that several recipes say.
+    """Returns a recipe with the settings of several recipes.
 
     Rules, tools, stages, claimants and changes of passes follow one another in the order of the recipes, and
     equal entries occur once. A field that only one recipe sets is taken from that recipe.
@@ -333,7 +333,7 @@ def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
 
 @Verb
 def export_recipe(recipe: Recipe, /) -> Any:
-    """Returns a recipe as one of ExecuTorch's."""
+    """Returns ExecuTorch's form of a recipe."""
     raise NotImplementedError
 
 

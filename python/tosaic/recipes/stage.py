@@ -24,8 +24,8 @@ class Stage:
     at : {"model", "exported", "quantize", "quantized", "lowered"}
         The function gets, and may return a changed, ``torch.nn.Module`` (``model``), ``ExportedProgram``
         (``exported``), `Program` at stage ``quantized`` (``quantized``) or `SplitLowered` (``lowered``). At
-        ``quantize`` it takes the place of `tosaic.quantize`: it gets the exported program, and returns a
-        quantized `Program` or the exported program of ``convert_pt2e``. One stage at most is at this place.
+        ``quantize`` it replaces `tosaic.quantize`: it gets the exported program, and returns a quantized
+        `Program` or the exported program of ``convert_pt2e``. At most one stage may be at this place.
     function : callable
         ``function(value, context, **options)``. It returns the changed value, or None if there is no change.
         `context` is an `tosaic.exporting.ExportContext`.
@@ -49,12 +49,12 @@ class Stage:
         object.__setattr__(self, "options", dict(self.options))
 
     def run(self, value: Any, context: Any) -> Any:
-        """Calls the function; returns what it returns, or `value` if that is None."""
+        """Calls the function; returns its result, or `value` if the result is None."""
         made = self.function(value, context, **self.options)
         return value if made is None else made
 
 
 def require_name(where: str, name: Any) -> None:
-    """Refuses what is not a name of a recipe or a stage."""
+    """Refuses a value that is not a name of a recipe or a stage."""
     if not isinstance(name, str) or not name:
         raise refusal(where, "name", "a name that is not empty", name)

@@ -45,7 +45,7 @@ def _text_of_config(config: QConfig) -> str:
 
 
 def _text_of_precision(precision: Precision | None, options: dict[str, bool]) -> str | None:
-    """Returns the call that makes a precision, or None if no call without other options does."""
+    """Returns the call that makes a precision, or None if it differs from the results of such calls."""
     text = ", ".join(f"{name}={option}" for name, option in options.items())
     return next(
         (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)().precision == precision),

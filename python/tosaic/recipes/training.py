@@ -10,10 +10,10 @@ from tosaic.recipes.stage import Stage
 
 
 def qat(train: Callable[[Any], object]) -> Stage:
-    """Returns a stage that trains a model with quantization in its graph, in place of calibration.
+    """Returns a stage that trains a model with quantization in its graph, instead of calibrating it.
 
-    The module is exported in training mode, and gets torchao's fake quantization where the `config` and the
-    `rules` of the recipe say so. `train` trains it. The caller's module is not changed. The check ``trained``
+    The module is exported in training mode, and gets torchao's fake quantization by the `config` and the
+    `rules` of the recipe. `train` trains it. The caller's module is not changed. The check ``trained``
     of `tosaic.export_model` compares the quantized program with the trained module.
 
     Parameters

@@ -36,12 +36,12 @@ _PACKAGES = (
     "torch.ao.quantization.observer",
     "torchao.quantization.pt2e.observer",
 )
-"""Packages of the functions that any recipe may name. They only say how a model is quantized."""
+"""Packages whose functions any recipe may name. These functions only decide how a model is quantized."""
 _WHERE = "Recipe"
 
 
 def _classes() -> dict[str, type[Any]]:
-    """Returns the classes of which a recipe consists, by name."""
+    """Returns the classes whose objects a recipe may contain, by name."""
     modules = (accuracy, config, observers, rules, select, specs)
     named = [getattr(module, name) for module in modules for name in module.__all__]
     found = [*named, Claimant, ClaimantRule, QParams, PassChange, Stage]
@@ -51,7 +51,7 @@ def _classes() -> dict[str, type[Any]]:
 
 
 CLASSES = _classes()
-"""By name; `Recipe` is added where it is defined."""
+"""The classes by name; `Recipe` is added where it is defined."""
 
 
 def to_json(recipe: Recipe) -> str:
@@ -135,7 +135,7 @@ def _imported(name: str, where: str) -> Any:
 
 
 def _own_function(name: str, where: str) -> Any:
-    """Returns a function that any recipe may name: public, of a package that is listed, and defined there."""
+    """Returns a function that any recipe may name: a public function, defined in one of `_PACKAGES`."""
     module, _, path = name.partition(":")
     is_public = all(part and not part.startswith("_") for part in (*module.split("."), *path.split(".")))
     if is_public and _is_listed(module):
@@ -177,7 +177,7 @@ def _read(data: Any, where: str, trust: bool) -> Any:
 
 
 def _read_untyped(data: Any, where: str, trust: bool) -> Any:
-    """Returns the function or the mapping that an object without a class stands for."""
+    """Returns the function or the mapping that a JSON object without a class represents."""
     if set(data) == {"function"}:
         name = str(data["function"])
         return _imported(name, where) if trust else _own_function(name, where)

@@ -30,20 +30,20 @@ _UNNAMED = "program"
 def kernel_list(programs: Source | Sequence[Source], *, names: Sequence[str] | None = None) -> KernelList:
     """Returns the kernels that a runtime has to register for a file or program, or for several.
 
-    These are the operators that are left to the host: what is in delegates needs a backend instead, which the
-    list has, too. Over several programs, it is the least set that serves all of them.
+    These are the kernels of operators on the host. Delegates need a backend instead, which the list also
+    has. For several programs, it is the smallest list that covers all of them.
 
     Parameters
     ----------
     programs : one of the following, or a sequence of them
         - A ``.pte`` file: its path, its bytes, or the PteFile that `load_pte` returns.
         - What `save_pte` writes: a Program, Lowered or SplitLowered, or a mapping of these by method. The
-          list covers the kernels of the file that it would write. Nothing is written, and nothing compiles
+          list covers the kernels of the file that it would write. No file is written, and no tool compiles
           delegates.
         - A program manager of ExecuTorch: the list covers the kernels of its ``.pte`` file. ``to_executorch``
           is called on a copy of one that is still in the edge dialect.
     names : sequence of str, optional
-        A name for each program, under which the list has its uses. Default: the path or name of a file, and
+        A name for each program, for the list's uses. Default: the path or name of a file, and
         ``program`` for others.
 
     Raises
@@ -84,7 +84,7 @@ def _bytes_of(source: Any) -> bytes:
     """Returns the ``.pte`` file of a program."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
-    if hasattr(source, "to_executorch") and hasattr(source, "methods"):  # ExecuTorch's, in the edge dialect
+    if hasattr(source, "to_executorch") and hasattr(source, "methods"):  # an edge program manager
         source = deepcopy(source).to_executorch()
     if isinstance(getattr(source, "buffer", None), bytes | bytearray | memoryview):
         return bytes(source.buffer)

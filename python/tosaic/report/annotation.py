@@ -21,7 +21,7 @@ _SHOWN = 12
 
 
 def describe_annotation(resolution: Resolution) -> Report:
-    """Makes a report: who annotated what, conflicts, what is left float; all slots and the history folded."""
+    """Makes a report of authors, conflicts and float tensors; all slots and the history are folded."""
     quantized = [r for r in resolution.slots if isinstance(r.resolved, Observed | Fixed | Derived | Foreign)]
     groups = {row.group for row in quantized if row.group is not None}
     return Report(
@@ -88,7 +88,7 @@ def slot_text(slot: Slot | None) -> str:
 
 
 def annotation_data(resolution: Resolution) -> dict[str, Any]:
-    """Returns the resolution as a dict, for JSON; slots and specs as texts."""
+    """Returns the resolution as a dict, for JSON; slots and specs are texts."""
     return {
         "authors": [_author_data(author) for author in resolution.authors],
         "slots": [_slot_data(row) for row in resolution.slots],
@@ -235,7 +235,7 @@ def _folded(resolution: Resolution) -> list[Section]:
 
 
 def _long(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Section]:
-    """Returns the first rows, and a folded section of all rows if there are more."""
+    """Returns a section of the first rows, and a folded section of all rows if there are more."""
     if len(rows) <= _SHOWN:
         return [Section(title, table(columns, rows))]
     return [
@@ -252,7 +252,7 @@ def _or_empty(value: int | None) -> str:
 
 
 def _who(name: str) -> str:
-    """Returns the name of a rule, cut for a column of a table."""
+    """Returns the name of a rule, shortened for a column of a table."""
     return name if len(name) <= 40 else f"{name[:37]}..."
 
 

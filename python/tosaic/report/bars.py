@@ -23,10 +23,10 @@ class Bar:
     ----------
     name : str
     value : float
-        The length of the bar. A bar that is infinite is as long as the picture, one below 0 or NaN has no
-        length.
+        The length of the bar. An infinite value makes a bar of the full width; a negative value or NaN has no
+        bar.
     text : str
-        After the bar, such as the number with its unit.
+        The text after the bar, such as the number with its unit.
     light : float, optional
         The length of a second, lighter bar after the first one.
     """
@@ -38,7 +38,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], *, label: str) -> Report:
-    """Returns a report that shows numbers as bars in HTML and in notebooks. A table of them is folded.
+    """Returns a report with a bar chart for HTML and notebooks, and a folded table of the numbers.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def bar_chart(title: str, bars: Sequence[Bar], *, label: str) -> Report:
 
 
 def bars_svg(bars: Sequence[Bar], *, label: str) -> str:
-    """Returns a picture with a bar a row, from the top down.
+    """Returns a picture with one bar in each row, from the top down.
 
     Parameters
     ----------

@@ -19,16 +19,16 @@ __all__ = ["cost_text", "describe_device_cost", "memories_of"]
 
 _SHOWN, _FEW = 12, 8
 _OPERATOR, _NODE, _SOURCE, _NAME = 16, 18, 14, 46
-"""The longest texts in tables for a terminal. Without sources, nodes have their room."""
+"""The longest texts in tables for a terminal. Without a column of sources, nodes get its width."""
 
 
 def cost_text(summary: CostSummary) -> str:
-    """Returns cycles and memory in a line."""
+    """Returns cycles and memory as one line."""
     return f"{summary.cycles:,} cycles, {memories_of(summary)} on {summary.device} ({summary.source})"
 
 
 def memories_of(summary: CostSummary) -> str:
-    """Returns the memory that is used, in a line."""
+    """Returns the memory that is used, as one line."""
     named = (
         ("SRAM", summary.sram_bytes),
         ("DRAM", summary.dram_bytes),
@@ -62,7 +62,7 @@ def describe_device_cost(cost: DeviceCost) -> Report:
 
 
 def _not_estimated(cost: DeviceCost) -> Iterator[tuple[str, str]]:
-    """Yields what no number counts, by name."""
+    """Yields what the estimates leave out: a name and its value."""
     for group in cost.groups:
         if group.summary is None:
             yield "not estimated", f"{group.name}, which is for {group.claimant}"
@@ -134,18 +134,18 @@ def _use(macs: int, most: int) -> str:
 
 
 def _plain(op: str) -> str:
-    """Returns operators of TOSA or torch without what all of them have: ``aten.pad.default + ...``."""
+    """Returns operators of TOSA or torch without their common prefixes: ``aten.pad.default + ...``."""
     ops = (each.removeprefix("tosa.").removeprefix("aten.") for each in op.split(" + "))
     return " + ".join(each.removesuffix(".default") for each in ops)
 
 
 def _cut_end(text: str, longest: int) -> str:
-    """Returns a text of at most so many characters, with its begin."""
+    """Returns the begin of a text, at most this many characters."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _cut_begin(text: str, longest: int) -> str:
-    """Returns a text of at most so many characters, with its end."""
+    """Returns the end of a text, at most this many characters."""
     return text if len(text) <= longest else f"...{text[3 - longest :]}"
 
 

@@ -63,7 +63,7 @@ def describe_quantization(explanation: QuantizationExplanation) -> Report:
 
 
 def _quantization_facts(values: Sequence[QuantizedValue]) -> list[tuple[str, str]]:
-    """How many values, and how many constants, are stored with each dtype."""
+    """Returns the numbers of values, and of constants, that are stored with each dtype."""
     facts = []
     for heading, kinds in (("activations", ("input", "result")), ("constants", ("constant",))):
         counts = Counter(v.qparams.dtype for v in values if v.kind in kinds)
@@ -75,7 +75,7 @@ def _quantization_facts(values: Sequence[QuantizedValue]) -> list[tuple[str, str
 
 
 def _scale_text(qparams: QParams) -> str:
-    """The scale, or the number of scales and their range."""
+    """Returns the scale, or the number of scales and their range."""
     if qparams.axis is None:
         return f"{qparams.scale:.6g}"
     least, greatest = min(qparams.scales), max(qparams.scales)

@@ -37,7 +37,7 @@ _STYLE = """
 
 _LONGEST = 40
 _LONG = ' class="t"'
-"""The class of cells with more than `_LONGEST` characters, which are broken into lines."""
+"""The class of cells with more than `_LONGEST` characters, which wrap."""
 
 
 def page(report: Report) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe_kernels(kernels: KernelList) -> Report:
-    """Makes a report of the kernels and backends, who needs them, and the calls by dtypes and dim orders."""
+    """Makes a report of kernels and backends with their users, and of calls by dtypes and dim orders."""
     programs = kernels.sources
     sections = []
     if len(kernels):

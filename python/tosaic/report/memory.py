@@ -1,4 +1,4 @@
-"""The reports of memory plans: arenas, what is needed at the peak, and the arenas over time as a picture."""
+"""The reports of memory plans: arenas, the buffers at the peak, and a picture of the arenas over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUFFERS = ("buffer", "part", "kind", "path", "type", "bytes", "first", "last", 
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _BOTTOM, _TOP = 8, 34, 22
 _MOST_NAMED = 0.065
-"""A rectangle that is lower or narrower than this part of the picture has no name in it."""
+"""A rectangle that is lower or narrower than this share of the picture is drawn without its name."""
 _COLOURS = {
     "input": "#ceead6",
     "output": "#fde7c3",
@@ -156,7 +156,7 @@ def _sections(plan: MemoryPlan) -> Iterable[Section]:
 
 
 def _held_at(plan: MemoryPlan, step: int) -> list[MemoryBuffer]:
-    """Returns the buffers of arenas that are needed at a step, each part of an arena once."""
+    """Returns the arena buffers that are needed at a step; buffers with shared memory count once."""
     arenas = {arena.name for arena in plan.arenas}
     live = [each for each in _outside(plan) if each.first <= step <= each.last and each.nbytes]
     own = [each for each in live if each.alias != "view" and each.arena in arenas]

@@ -13,9 +13,9 @@ _MOST_BARS = 48
 
 
 def error_sections(comparison: Comparison) -> tuple[Section, ...]:
-    """Returns a section with a bar for each node that is not equal, or nothing if all are.
+    """Returns a section with a bar for each node that is not equal; nothing if all nodes are equal.
 
-    In the report of a long program, every second node has a bar, or every third, and so on.
+    For a long program, only every second node, or every third, and so on, has a bar.
     """
     rows = [row for row in comparison.rows if not math.isinf(row.total.sqnr_db)]
     if not rows:

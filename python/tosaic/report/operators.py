@@ -50,7 +50,7 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
 
 
 def operators_document(ops: Iterable[_core.OpInfo]) -> str:
-    """Returns the tables of operators, and of what works, as a Markdown page."""
+    """Returns the tables of operators and of supported dtypes as a Markdown page."""
     canonical, tosa = _sections(ops)
     return "\n".join(
         [
@@ -125,7 +125,7 @@ def _modes_table(ops: Sequence[_core.OpInfo]) -> str:
 
 
 def _short(dtypes: Sequence[str]) -> str:
-    """Returns the dtypes with dots between, or one name if all are the same."""
+    """Returns the dtypes joined by dots, or one name if all are the same."""
     return dtypes[0] if len(set(dtypes)) == 1 else "·".join(dtypes)
 
 

@@ -1,4 +1,4 @@
-"""The reports of a partition: who takes what, the host's reasons, and the groups as a picture."""
+"""The reports of a partition: claimants and their nodes, the host's reasons, and the groups as a picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLOURS = ("#d2e3fc", "#ceead6", "#fde7c3", "#e9d2fd", "#fad2cf", "#d0eef2")
 
 
 def describe_partition(plan: PartitionPlan) -> Report:
-    """Makes a report of a plan: shares, groups, reasons, and what one more operator would bring."""
+    """Makes a report of a plan: shares, groups, reasons, and the gains by one more operator."""
     group_of = [group for _, each in plan.all_plans() for group in each.group_of]
     host, nodes = group_of.count(None), len(group_of)
     borders = _borders(plan)
@@ -96,7 +96,7 @@ def _problem_text(problem: Any) -> str:
 
 
 def _rule_text(problem: Any) -> str:
-    """Returns a problem without what was found, which differs from node to node."""
+    """Returns a problem without the found value, which differs from node to node."""
     return str(problem.what) + (f": expected {problem.expected}" if problem.expected else "")
 
 
@@ -214,12 +214,12 @@ def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
 
 
 def _place(each: QuantizationPlace) -> str | None:
-    """Returns the part that has a node or its qparams; None for a node that was folded away."""
+    """Returns the part that has a node or its qparams; None for a node that was folded."""
     return None if each.is_folded else _part(each.group)
 
 
 def _scratch(plan: PartitionPlan) -> Section:
-    """The groups that have a temporary buffer."""
+    """Returns a section of the groups that have a temporary buffer."""
     rows = [
         (group.name, group.claimant, f"{group.scratch_bytes:,}")
         for group in plan.groups
@@ -229,7 +229,7 @@ def _scratch(plan: PartitionPlan) -> Section:
 
 
 def _scratch_text(plan: PartitionPlan) -> str:
-    """Returns the largest temporary buffer of each claimant: its groups run one after another."""
+    """Returns the largest temporary buffer of each claimant, whose groups run one after another."""
     most: dict[str, int] = {}
     for group in plan.groups:
         most[group.claimant] = max(most.get(group.claimant, 0), group.scratch_bytes)
@@ -237,7 +237,7 @@ def _scratch_text(plan: PartitionPlan) -> str:
 
 
 def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
-    """The reasons of the host's nodes; those with most nodes come first."""
+    """Returns the reasons of the host's nodes; those with the most nodes come first."""
     found: Counter[tuple[str, str, str, str]] = Counter()
     for _, inner in plan.all_plans():
         for node in inner.nodes_of_host:
@@ -352,9 +352,9 @@ def quotient_svg(plan: PartitionPlan) -> str:
 
 
 def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tuple[int, int], int]]:
-    """Boxes (title, detail, claimant) in topological order, and edges between them with bytes.
+    """Returns boxes (title, detail, claimant) in topological order, and edges between them with bytes.
 
-    Nodes of the host with the same number of groups before them are one box.
+    Nodes of the host with the same number of groups before them share a box.
     """
     nodes = plan.graph.nodes
     level = _levels(plan)
@@ -384,7 +384,7 @@ def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tup
 
 
 def _levels(plan: PartitionPlan) -> list[int]:
-    """By node: the greatest number of group borders on a path to it; the same for all nodes of a group."""
+    """Returns, by node, the most group borders on a path to it; the same for all nodes of a group."""
     nodes = plan.graph.nodes
     level = [0] * len(nodes)
     of_group = dict.fromkeys(plan.group_of, 0)

@@ -25,7 +25,7 @@ class Table:
     marked: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        """Makes names that come from files visible, so that no output of the table has to."""
+        """Escapes names that come from files, so that no writer of the table has to."""
         object.__setattr__(self, "columns", tuple(map(one_line, self.columns)))
         object.__setattr__(self, "rows", tuple(tuple(map(one_line, row)) for row in self.rows))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN, _FEW = 12, 8
 _NARROW, _WIDE = 18, 34
-"""The longest words in tables for a terminal, with two columns of words and with one."""
+"""The longest words in tables for a terminal: with two columns of words, and with one."""
 
 _FIGURES = ("ms", "share", "Gop/s", "of peak", "GB/s")
 _NAMES = {"torch_operator": "torch operator"}
@@ -96,7 +96,7 @@ def _sections(profile: Profile) -> Iterator[Section]:
 
 
 def _shares(profile: Profile, what: str, *, folded: bool) -> Section:
-    """Returns the table of steps with something in common: a short one, or the whole one if folded."""
+    """Returns the table of shares by a common property: a short table, or the whole one if `folded`."""
     found = profile.by(what)
     if what == "operators":
         found = tuple(each for each in found if " + " in each.name)
@@ -133,7 +133,7 @@ def _step_figures(step: ProfiledStep, profile: Profile) -> tuple[str, ...]:
 
 
 def _step_table(steps: Sequence[ProfiledStep], profile: Profile) -> Table:
-    """Returns the table of steps. Where they come from fills the lines as far as a terminal has room."""
+    """Returns the table of steps. Their origins fill the rest of a terminal's width."""
     named = []
     for step in steps:
         others = len(step.nodes) - 1
@@ -179,7 +179,7 @@ def _words(text: str, longest: int) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """Returns the end of a text that is too long, since the end of a path or name says most."""
+    """Returns the end of a text that is too long, since paths and names differ most at the end."""
     return (text if len(text) <= longest else f"...{text[3 - longest :]}") or "-"
 
 

@@ -44,7 +44,7 @@ def describe_program(program: Program) -> Report:
 def describe_graph(
     program: Program, *, layout: Layout | None = None, dim_orders: bool = False, with_memory: bool = False
 ) -> Report:
-    """Makes a report of a program, with a layout plan, dim orders of values, and memory if asked for."""
+    """Makes a report of a program, with a layout plan, dim orders of values, and optionally memory."""
     report = describe_program(program)
     facts, sections, data = list(report.facts), list(report.sections), dict(report.data)
     if layout is not None:
@@ -171,8 +171,8 @@ def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[
 def _quantized(port: Port, number: int) -> tuple[str, ...]:
     """Returns table cells for entry `number` of a port's qparams.
 
-    The first cell has the range unless it is the whole range of the dtype. If several tensors carry the port,
-    it also names the tensor.
+    The first cell has the range unless it is the full range of the dtype. If the port has several tensors,
+    the first cell also names the tensor.
     """
     if number >= len(port.quantized):
         return ("-",) * 4

@@ -1,4 +1,4 @@
-"""Makes the report of a program that was quantized here: what became integers, and what did not and why."""
+"""Makes the report of a program that `tosaic.quantize` made: integers, floats, and reasons for floats."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
 
 
 def _resolution(program: QuantizedProgram) -> Resolution:
-    """Returns the resolution without what the report shows above."""
+    """Returns the resolution without the entries that the report already shows above."""
     return replace(program.quantization, narrow=())
 
 
@@ -106,7 +106,7 @@ def _gains(program: QuantizedProgram) -> list[Section]:
 
 
 def with_calibration(report: Report, program: QuantizedProgram, seconds: float) -> Report:
-    """Returns the report of a lowered program, which also says how the program was quantized."""
+    """Returns the report of a lowered program, extended by the report of its quantization."""
     quantized = describe_quantized(program, seconds=seconds)
     texts = dict(quantized.facts)
     names = ("activations", "weights", "biases", "arithmetic")
@@ -147,7 +147,7 @@ def _activations(graph: _core.Graph) -> Counter[str]:
 
 
 def _constants(graph: _core.Graph, *, is_bias: bool) -> Counter[str]:
-    """Counts constants that are stored as integers, by range and by what has a scale."""
+    """Counts constants that are stored as integers, by range and by granularity of their scales."""
     found: Counter[str] = Counter()
     for value in graph.values:
         qparams = value.qparams
@@ -188,7 +188,7 @@ def _ports(program: QuantizedProgram) -> Table:
 
 
 def _operator_rows(graph: _core.Graph, explanation: QuantizationExplanation) -> dict[str, Counter[str]]:
-    """Counts the nodes of each operator by what they compute."""
+    """Counts the nodes of each operator by the arithmetic in which they compute."""
     floats = {each.node for each in explanation.floats}
     rows: dict[str, Counter[str]] = {}
     for node in graph.nodes:
@@ -213,7 +213,7 @@ def _operator_table(rows: dict[str, Counter[str]]) -> Table:
 
 
 def _not_rounded(program: QuantizedProgram) -> list[Section]:
-    """Returns why tensors stay float, and why results have no scale of their own, by reason."""
+    """Returns the reasons why tensors stay float, or have no scale of their own, with their counts."""
     found = program.quantization
     return [
         *_by_reason("left float", found.left_float),

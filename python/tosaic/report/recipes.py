@@ -1,4 +1,4 @@
-"""Reports of recipes: one, a list, and what differs between two."""
+"""Reports of recipes: one recipe, a list, and the differences between two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe_recipe(recipe: Recipe) -> Report:
 
 
 def describe_recipes(recipes: Sequence[Recipe]) -> Report:
-    """Makes a list of recipes, with what each is for."""
+    """Makes a list of recipes with their purposes."""
     rows = [(each.name, ", ".join(taker.name for taker in each.takers), each.summary) for each in recipes]
     return Report(
         title=f"{len(rows)} recipes",

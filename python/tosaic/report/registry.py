@@ -1,6 +1,6 @@
-"""Which function makes the report of a result, by the class of the result: `describe`.
+"""`describe`: makes the report of a result, with the function for the class of the result.
 
-The function is imported when a result of the class is shown, so that a report loads only what it needs.
+The function is imported when a result of the class is first shown, so only needed reports are loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DESCRIPTIONS = {
     "Sensitivity": ("tosaic.report.sensitivity", "describe_sensitivity"),
     "SplitLowered": ("tosaic.report.partition", "describe_split"),
 }
-"""By name of a class of tosaic, the module and the name of the function."""
+"""By name of a tosaic class: the module and the name of its report function."""
 
 
 def describe(result: Reportable) -> Report:

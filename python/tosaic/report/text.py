@@ -13,9 +13,9 @@ from tosaic.report.parts import Picture, Table
 if TYPE_CHECKING:
     from tosaic.report.document import Report
 
-WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
+WIDTH = 78  # 80 columns of a terminal, less the indentation of a section
 GAP = "  "
-_LEAST_WORDS = 16  # characters in a line of a column of words
+_LEAST_WORDS = 16  # the least width of a column of words, in characters
 _NUMBER = re.compile(r"[-+>]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB|k|M|G))?|inf|-inf|nan|equal|-|")
 
 
@@ -33,7 +33,7 @@ def render(report: Report, *, folded: bool = False) -> str:
         if (section.folded and not folded) or isinstance(section.body, Picture):
             continue
         lines += ["", section.title] if section.title else [""]
-        # Folded sections are for those who look for something: their cells stay whole.
+        # Folded sections are for looking up details: their cells are never wrapped.
         room = None if section.folded else WIDTH
         body = render_table(section.body, room) if isinstance(section.body, Table) else section.body
         lines += [f"  {line}".rstrip() for line in body.splitlines()]
@@ -43,9 +43,9 @@ def render(report: Report, *, folded: bool = False) -> str:
 def render_table(table: Table, room: int | None = None) -> str:
     """Returns the table as lines of text.
 
-    Columns are as wide as their widest cell, marked rows begin with ``>``. With `room`, columns without any
-    text are left out, and if the lines would be longer, columns of words continue on further lines. Names and
-    numbers stay whole. A table that has too many columns for that keeps its long lines.
+    Columns are as wide as their widest cell, and marked rows begin with ``>``. With `room`, columns without
+    any text are left out, and if the lines would be longer than `room`, columns of words wrap. Names and
+    numbers do not wrap. A table that has too many columns for this has longer lines.
     """
     if not table.rows:
         return "(none)"
@@ -74,12 +74,12 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
-    """Returns the width of each column; words have less where the table has no room for them."""
+    """Returns the width of each column; columns of words are narrower if the table has not enough room."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in columns]
     if room is None:
         return widths
-    # No column becomes narrower than its longest word, or than what reads well.
+    # No column becomes narrower than its longest word, or than a readable width.
     least = [
         min(width, max(_LEAST_WORDS, *(len(word) for cell in cells for word in cell.split())))
         for cells, width in zip(columns, widths, strict=True)

@@ -1,7 +1,7 @@
 """Assertions for test suites, which report the reason of a failure.
 
-pytest loads the plugin `tosaic.testing.plugin` by itself. The plugin adds the comparison to the output of a
-failed test. With ``--tosaic-reports=DIR`` it also saves the comparison as an offline HTML page.
+pytest loads the plugin `tosaic.testing.plugin` automatically. The plugin adds the comparison to the output of
+a failed test. With ``--tosaic-reports=DIR`` it also saves the comparison as an offline HTML page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pytest plugin: adds reports of failed assertions to the output, and can save them as HTML pages.
 
 pytest loads this module at its start, so it imports nothing else of tosaic at that time. If a report cannot
-be saved, as on a full disk, the tests go on. The lost reports are listed at the end, and the exit status is
-that of failed tests.
+be saved, for example on a full disk, the tests go on. The lost reports are listed at the end, and the exit
+status is that of failed tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the report of a failed assertion of tosaic to the test's output, and saves it if asked to."""
+    """Adds the report of a failed tosaic assertion to the test's output, and saves it if requested."""
     outcome = yield
     failure: Any = None if call.excinfo is None else call.excinfo.value
     if type(failure).__name__ == "MismatchError" and type(failure).__module__ == "tosaic.testing.matching":
@@ -50,7 +50,7 @@ def pytest_runtest_makereport(
 
                 failure.report.save(make_folder(folder) / _page_name(item.nodeid))
         except Exception as error:  # pytest ends the whole session for an error in a hook
-            # In a run with several processes, user properties reach the process that prints.
+            # With several processes, user properties are sent to the process that prints.
             outcome.user_properties.append((_LOST, str(error)))
     return outcome
 

@@ -1,4 +1,4 @@
-"""Which canonical nodes each call of a torch operator becomes. Nothing here imports torch.
+"""Rows: into which canonical nodes each call of a torch operator is read. Nothing here imports torch.
 
 A *row* describes one operator: a function of a `call.Call` and of the call's arguments, in the order of the
 schema, with defaults filled in and tensors as `value.Ref`. It emits nodes and returns the result (a `Ref`, or

@@ -1,7 +1,7 @@
-"""Which FX nodes share memory.
+"""Finds out which FX nodes share memory.
 
 A call may return its operand, a view of it, or new memory; several nodes may be the very same tensor object.
-`Memory` says which memory the results of a call have. Torch's program and a file have one each.
+`Memory` says which memory the results of a call have. Readers of torch's programs and of files each have one.
 
 A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. From then on
 all nodes that are that very tensor object (earlier in-place results, a ``contiguous`` with nothing to do)
@@ -30,7 +30,7 @@ class Tensor:
     source : node
         The node that made it.
     changes : list of (int, node, Region)
-        From a position on, the object has this memory, and the shape that is recorded at that node.
+        From this position on, the object has this memory, and the shape that is recorded at this node.
     """
 
     __slots__ = ("changes", "source")
@@ -75,7 +75,7 @@ class Conflict(NamedTuple):
     what : str
         The end of a sentence that begins with "it writes to 'x'".
     is_known : bool
-        False if it is only not known that the tensors share no memory.
+        True if the tensors are known to share memory; False if they may share it.
     """
 
     what: str
@@ -83,7 +83,7 @@ class Conflict(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A node that has a tensor: its only one, or one item of several.
+    """A node that has a certain tensor as its result, or as one of its results.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Member(NamedTuple):
         The position of the node in the graph.
     node : node
     item : int or None
-        Which of its results it is.
+        Index of the tensor among the node's results; None for a single result.
     tensor : Tensor
     """
 
@@ -124,9 +124,9 @@ class Aliases:
         self._results = {} if wrapped is None else wrapped.results
         self._position = {node: i for i, node in enumerate(nodes)}
         self._tensors: dict[Any, Any] = {}  # by node: a `Tensor`, or a list with `Tensor` or None
-        self._members: dict[Hashable, list[Member]] = {}  # by storage, in the order of the nodes
+        self._members: dict[Hashable, list[Member]] = {}  # by storage: its tensors, in the order of the nodes
         self._sources: set[Hashable] = set()  # storages of placeholders and attributes
-        self._attributes: set[Hashable] = set()  # storages of attributes that no one writes back
+        self._attributes: set[Hashable] = set()  # storages of attributes that are no states
         written: set[Hashable] = set()
         self._calls: list[tuple[Any, OperatorRow]] = []
         for node, row in zip(nodes, rows, strict=True):
@@ -211,7 +211,7 @@ class Aliases:
     # ---- what may be asked of a node ----
 
     def is_source(self, node: Any) -> bool:
-        """True for an input or an attribute, and no input of a wrapper."""
+        """True for an input or an attribute of the program, but not for an input of a wrapper."""
         return node.op in ("placeholder", "get_attr") and node not in self._operands
 
     def position(self, node: Any) -> int:
@@ -224,7 +224,7 @@ class Aliases:
         return [Member(at, node, item, tensor) for item, tensor in _items(self._tensors.get(node))]
 
     def first_in(self, memory: Hashable) -> Member:
-        """Returns the tensor that has all of a memory: its largest input or attribute, or what made it."""
+        """Returns a tensor with all of a memory: its largest input or attribute, else the first tensor."""
         members = self._members[memory]
         sources = [member for member in members if self.is_source(member.node)]
         return max(sources, key=lambda member: member.tensor.region.count) if sources else members[0]
@@ -234,7 +234,7 @@ class Aliases:
         return any(tensor.region.memories & self._sources for _, tensor in _items(self._tensors.get(node)))
 
     def reaches_attribute(self, node: Any) -> bool:
-        """True if this node shares memory with a tensor that an attribute holds."""
+        """True if this node shares memory with an attribute that is no state."""
         return any(tensor.region.memories & self._attributes for _, tensor in _items(self._tensors.get(node)))
 
     def is_placeholder(self, node: Any) -> bool:
@@ -255,12 +255,13 @@ class Aliases:
         return self._written
 
     def written_through_views(self, *, overlapping: bool = True) -> set[Hashable]:
-        """The memories in which a call writes elements of another tensor object, too, which is seen later.
+        """Returns the memories in which a write changes another tensor object that is used later.
 
-        Without `overlapping`, the other object may have other elements: one half of a tensor that was split.
+        Without `overlapping`, the other object may also have other elements of the memory, such as the other
+        half of a split tensor.
         """
         found: set[Hashable] = set()
-        seen: dict[Hashable, dict[Tensor, float]] = {}  # by memory, the last position of each tensor object
+        seen: dict[Hashable, dict[Tensor, float]] = {}  # by memory: the last use of each tensor object
         for node, row in self._calls:
             now = self._position[node]
             for memory, tensor, region in self._writes_of(node, row):
@@ -278,7 +279,7 @@ class Aliases:
         return found
 
     def _writes_of(self, node: Any, row: OperatorRow) -> Iterator[tuple[Hashable, Tensor, Region]]:
-        """Yields what a call writes: the tensor objects, in each memory in which they may lie."""
+        """Yields the tensor objects that a call writes, with each memory in which they may be."""
         args = row.complete(node.args, node.kwargs)
         for position in row.mutates:
             for _, tensor in _items(self._of_argument(args[position])):
@@ -287,16 +288,16 @@ class Aliases:
                     yield memory, tensor, region
 
     def _last_seen(self, memory: Hashable) -> dict[Tensor, float]:
-        """Returns where each tensor object of a memory is made or used for the last time."""
+        """Returns the position at which each tensor object of a memory is made or used for the last time."""
         found: dict[Tensor, float] = {}
         for member in self._members[memory]:
             found[member.tensor] = max(found.get(member.tensor, 0), self._last_use(member.node))
         return found
 
     def _last_use(self, node: Any) -> float:
-        """Returns the last position at which a node is made or used. The caller sees inputs at the end.
+        """Returns the last position at which a node is made or used; infinity for the caller's inputs.
 
-        A user that is not among the nodes is not read: a planner leaves out calls that store a state.
+        A user that is not among the nodes does not count: a planner leaves out calls that store a state.
         """
         if node.op == "placeholder" and self.is_source(node):
             return math.inf
@@ -322,7 +323,7 @@ class Aliases:
 
     @property
     def has_overlap(self) -> bool:
-        """True if several elements of a tensor lie at one place of memory that a call writes."""
+        """True if several elements of one tensor share a place in memory that a call writes."""
         return any(
             member.tensor.region.overlaps_itself
             for memory in self._written
@@ -332,7 +333,7 @@ class Aliases:
     # ---- writes ----
 
     def conflict_in(self, node: Any, row: OperatorRow, operand: Any) -> Conflict | None:
-        """Returns why the value that call `node` writes to `operand` depends on the order of writes, if so.
+        """Returns a conflict if the value that call `node` writes to `operand` depends on write order.
 
         Several elements of the operand have the same memory, or the call reads elements that it writes.
         Neither matters to ``fill_``: torch reads the number before it writes.
@@ -373,9 +374,9 @@ class Aliases:
         return isinstance(source, Tensor) and source.at(self._position[node])[2].count == 1
 
     def same_as(self, node: Any, operand: Any) -> list[Member] | Conflict:
-        """Returns the nodes that have the tensor object whose shape call `node` changes.
+        """Returns the nodes whose result is the tensor object whose shape call `node` changes.
 
-        Returns a conflict if other nodes may have it, too.
+        Returns a conflict if other nodes may have the same object.
         """
         now = self._position[node]
         tensor = self._tensors.get(operand)
@@ -397,7 +398,7 @@ class Aliases:
 
 
 def _items(tensors: Any) -> Sequence[tuple[int | None, Tensor]]:
-    """Returns the tensors of a node with their indices; the only tensor has none."""
+    """Returns the tensors of a node with their indices; the index of a single tensor is None."""
     if tensors is None:
         return ()
     if isinstance(tensors, list):

@@ -9,7 +9,7 @@ from tosaic.torch_operators.dtypes import CATEGORY
 from tosaic.torch_operators.value import Ref
 
 OP: dict[str, int] = {row.name: row.id for row in _core.ops()}
-"""The builder's number of each operator, by name."""
+"""The builder's number of each canonical operator, by name."""
 
 
 def per_overload(names: str, overloads: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The call that a row of the torch table reads (`Call`), and a table of rows (`Rows`).
 
-A reader of programs has a `Call`, and tells it which call is being read. The rows of the table then write
-nodes with it, and know nothing else of the reader.
+A reader of programs owns a `Call`, and sets which call is being read. The rows of the table then write
+nodes with it, without knowing the reader.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ_DATA: set[Emit] = set()
 
 
 def reads_data(emit: _Row) -> _Row:
-    """Marks a row that takes numbers which are read from data: a `NoValue` with a tensor."""
+    """Marks a row that accepts numbers computed from data, as a `NoValue` with a tensor."""
     _READ_DATA.add(emit)
     return emit
 
@@ -67,7 +67,7 @@ class Rows(dict[str, Emit]):
 
 
 def first_of(emit: Emit) -> Emit:
-    """Returns a row for calls of which only the first result is read; others become opaque."""
+    """Returns a row for calls of which only the first result is used; other calls become opaque."""
 
     @wraps(emit)
     def emit_first(c: Call, *args: Any) -> list[Any] | None:
@@ -77,7 +77,7 @@ def first_of(emit: Emit) -> Emit:
 
 
 def with_parameters(emit: Emit, types: Mapping[str, str]) -> Emit:
-    """Returns the row with these parameters by name, which say which arguments of a file's call it takes."""
+    """Returns the row with annotated parameters, by which `tosaic.pte.rows` matches a file's arguments."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     named = {"c": "Call", **types}
     parameters = [inspect.Parameter(name, kind, annotation=each) for name, each in named.items()]
@@ -86,9 +86,9 @@ def with_parameters(emit: Emit, types: Mapping[str, str]) -> Emit:
 
 
 class Call(ABC):
-    """Writes the nodes of one call after another into a builder. Rows read the present call from it.
+    """Writes the nodes of one call after another into a builder. Rows read the current call from it.
 
-    A subclass says what nodes are named and where they come from, and makes constants.
+    A subclass decides the names and origins of nodes, and makes constants.
 
     Attributes
     ----------
@@ -152,10 +152,10 @@ class Call(ABC):
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """Returns the elements of a constant, or None for other values.
 
-        Notes that the import reads the elements.
+        Records that the import reads the elements.
 
-        They come in the shape of the value as 64-bit numbers: as float64 for floats, and as int64 for all
-        others.
+        The elements have the shape of the value, and are 64-bit numbers: float64 for floats, and int64 for
+        all others.
         """
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Call(ABC):
     ) -> Ref:
         """Adds the node of an in-place call.
 
-        Its result has the operand's dtype: a promoted one is cast back.
+        The result is cast to the operand's dtype if it was promoted.
         """
         value = self.builder.add(op, attrs, operands, self.name(), origin, None, None)
         dtype, shape = self.builder.type(value)
@@ -254,9 +254,9 @@ class Call(ABC):
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
         """Returns an operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
 
-        `beside` are the other operands. An integer wraps around if they are narrower integers, unless the
-        call turns integers into floats. A value may become infinite if they are narrow floats. For a factor
-        see `promoted_factor`.
+        `beside` are the other operands. An integer is cast to narrower integers with wrap-around, unless the
+        call turns integers into floats. A value that is cast to a narrow float may become infinite. For a
+        factor see `promoted_factor`.
         """
         ranked = [other.dtype for other in beside if other.shape]
         category = CATEGORY[ref.dtype]
@@ -279,13 +279,13 @@ class Call(ABC):
         return self.promoted(ref, beside)
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
-        """Returns the operands of one call, each as torch reads it in a call with the others."""
+        """Returns the operands of one call, each with the dtype that torch gives it next to the others."""
         return tuple(self.promoted(ref, *refs) for ref in refs)
 
     def factor(self, value: Any, like: Ref) -> Ref:
         """Returns a Python operand of a product or quotient.
 
-        Next to narrow floats, torch reads floats as f32.
+        If the other operand is a narrow float, torch uses a float operand as f32.
         """
         if like.dtype in NARROW_FLOATS:
             if isinstance(value, float):

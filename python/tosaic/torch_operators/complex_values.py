@@ -1,4 +1,4 @@
-"""Complex values during import: a pair of real values each. No value of a graph is complex.
+"""Complex values during import: each is a pair of real values. No value of a graph is complex.
 
     fft_rfft2(x), then abs   ->   re, im = rfft2(x), then sqrt(re * re + im * im)
 
@@ -25,7 +25,7 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref
 __all__ = ["HINT", "PARTWISE", "ROWS", "as_complex", "emit_complex", "has_complex", "is_known"]
 
 _Row = Callable[..., Any]
-ROWS = Rows()  # for calls of real operands that make or take apart complex values
+ROWS = Rows()  # for calls that make complex values from real ones, or extract parts
 on = ROWS.on
 COMPLEX: dict[str, _Row] = {}  # for calls with a complex operand
 HINT = "Take the values apart with torch.view_as_real, .real and .imag, or .abs()"
@@ -80,7 +80,7 @@ def _is_partwise(name: str) -> bool:
 
 
 def as_complex(c: Call, name: str, result: Any) -> Any:
-    """Makes a real row's result complex where torch has a complex one: a cast has a zero imaginary part."""
+    """Makes a real row's result complex if torch's result is complex: a cast has a zero imaginary part."""
     if type(result) is not Ref:
         return result
     if name.partition(".")[0] in ("to", "_to_copy", "type"):

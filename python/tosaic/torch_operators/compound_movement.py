@@ -27,8 +27,8 @@ on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
 _I64 = CODE["i64"]
-_FEW_TAPS = 1 << 24  # of all windows of a pooling whose indices are read
-_FAR = 1 << 62  # an address that is near the end of the 64-bit integers
+_FEW_TAPS = 1 << 24  # the most taps of all windows, for a pooling whose indices are used
+_FAR = 1 << 62  # addresses beyond this are refused, since sums with them could exceed 64 bits
 
 
 class Movements:
@@ -163,7 +163,7 @@ def kron(c: Call, a: Ref, b: Ref) -> Ref:
     m, rank = Movements(c), max(len(a.shape), len(b.shape))
     a, b = m.cast(a, c.dtype), m.cast(b, c.dtype)
     pairs = list(zip(*([1] * (rank - len(x.shape)) + list(x.shape) for x in (a, b)), strict=True))
-    axes: list[tuple[int, int]] = []  # extents of a and b, of which one is 1
+    axes: list[tuple[int, int]] = []  # for each axis, extents of a and of b, one of which is 1
     alone = (each for p, q in pairs for each in ((p, 1), (1, q)))
     for p, q in (each for each in alone if each != (1, 1)):
         if axes and (axes[-1][0] == p == 1 or axes[-1][1] == q == 1):
@@ -181,7 +181,7 @@ def kron(c: Call, a: Ref, b: Ref) -> Ref:
 
 
 def _repeated(m: Movements, x: Ref, axis: int, extents: tuple[int, int], times: int) -> Ref:
-    """Repeats each element of an axis so often, or the axis as a whole: where `extents` has a 1."""
+    """Repeats each element of an axis `times` times, or the axis as a whole: along the 1 in `extents`."""
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     both = [times if each == 1 else each for each in extents]
     y = m.expand(m.reshape(x, [outer, *extents, inner]), [outer, *both, inner])
@@ -190,7 +190,7 @@ def _repeated(m: Movements, x: Ref, axis: int, extents: tuple[int, int], times: 
 
 @on("cumprod")
 def cumprod(c: Call, x: Ref, dim: int, _dtype: Any) -> Ref:
-    """Multiplies the elements of each prefix: element i counts in result j if i <= j."""
+    """Multiplies the elements of each prefix: element i contributes to result j if i <= j."""
     if not x.shape:
         return c.emit(OP["cast"], {"dtype": c.dtype}, (x.id,))
     m, axis = Movements(c), axis_of(dim, len(x.shape))
@@ -360,7 +360,7 @@ def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2:
 
 @on("fill_diagonal")
 def fill_diagonal(c: Call, x: Ref, value: Any, wrap: bool) -> Ref:
-    """Selects the number at the places of the diagonal, which goes on below a tall matrix if it wraps."""
+    """Replaces the diagonal by the number; with `wrap`, the diagonal of a tall matrix continues below."""
     places = np.zeros(tuple(x.shape), np.bool_)
     np.fill_diagonal(places, True, wrap)
     filled = c.constant(fit(value, x.dtype), x.dtype)
@@ -392,7 +392,7 @@ def repeat_interleave(c: Call, x: Ref, repeats: int, dim: int | None, _size: Any
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
     lead, rest = list(y.shape[: axis + 1]), list(y.shape[axis + 1 :])
-    if len(y.shape) == _MOST_AXES:  # there is no room for one more axis
+    if len(y.shape) == _MOST_AXES:  # an additional axis would exceed the maximal rank
         lead, rest = [math.prod(lead)], [math.prod(rest)]
         return m.done(m.reshape(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]), c.shape))
     return m.done(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]))
@@ -454,7 +454,7 @@ def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offs
     first = start if offset is None else offset
     if any(first + (extent - 1) * step >= _FAR for extent, step in zip(size, stride, strict=True)):
         return None
-    # an axis of stride 0 repeats elements
+    # an axis of stride 0 repeats elements, so it is looked up once and expanded
     once = [extent if step else min(extent, 1) for extent, step in zip(size, stride, strict=True)]
     found = positions(places(first, once, stride), start, x.shape, strides)
     if found is None:
@@ -617,7 +617,7 @@ def _wrapped(c: Call, index: Ref, extent: int) -> Ref:
 
 
 def within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> Ref:
-    """Returns an index, after a check that torch takes it if it is constant or computed from constants.
+    """Returns an index. If it is constant or computed from constants, checks that torch accepts it.
 
     Raises
     ------
@@ -701,8 +701,8 @@ def _window_places(
 ) -> np.ndarray[Any, Any] | None:
     """Returns flat positions, one row per window; a tap outside repeats the first tap inside the window.
 
-    Taps that are inside no window are left out. If a window is empty or there are too many taps, there is no
-    answer.
+    Taps that are in no window of the input are left out. Returns None if a window is empty, or if there are
+    too many taps.
     """
     most = max(_FEW_TAPS, 16 * math.prod(outs))
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
@@ -710,7 +710,7 @@ def _window_places(
         if dilation < 1:
             return None
         low = max(0, -((out - 1) * stride - padding) // dilation)
-        high = min(kernel, (extent - 1 + padding) // dilation + 1)  # taps that never are inside are left out
+        high = min(kernel, (extent - 1 + padding) // dilation + 1)  # skips taps that are never inside
         if max(out, 1) * max(0, high - low) > most:
             return None
         taps = np.arange(low, high)
@@ -776,7 +776,7 @@ for _n in (1, 2, 3):
 
 
 def _option(c: Call, what: str, number: int, names: Sequence[str]) -> str:
-    """Returns the name of an option that torch numbers; in 5-d, its kernels compute nothing for others."""
+    """Returns the name of an option that torch numbers; refuses other numbers, which 5-d kernels ignore."""
     if not 0 <= number < len(names):
         expected = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
         raise c.error(_core.InvalidGraph, f"an unknown {what}", expected=expected, got=str(number))

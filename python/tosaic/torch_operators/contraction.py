@@ -26,7 +26,7 @@ def _conv(
     groups: int,
     **attrs: Any,
 ) -> Ref:
-    if x.shape[-len(before) - 1] == 0:  # torch's result has no channels then, whatever the weights have
+    if x.shape[-len(before) - 1] == 0:  # then torch's result has no channels, whatever the weight's shape
         return c.emit(OP["full"], {"shape": c.shape, "value": 0.0, "dtype": c.dtype}, ())
     n = len(before)
     attrs |= {"pad_before": before, "pad_after": after, "stride": spread(stride, n)}
@@ -134,7 +134,7 @@ def sdpa(
     scale: float | None,
     gqa: bool,
 ) -> Ref | None:
-    if p:  # of dropout
+    if p:  # dropout with probability p is not read
         return None
     attrs = {"scale": scale, "is_causal": causal, "enable_gqa": gqa}
     return c.emit(OP["sdpa"], attrs, ids(q, k, v, mask))

@@ -19,7 +19,7 @@ __all__ = ["ROWS"]
 ROWS = Rows()
 on = ROWS.on
 _I64 = CODE["i64"]
-_MOST_PAIRS = 1 << 24  # of a boundary and a value
+_MOST_PAIRS = 1 << 24  # pairs of a boundary and a value: more are not compared one by one
 _FEW_PAIRS = 1 << 18
 
 
@@ -53,7 +53,7 @@ def searchsorted(
 
 @on("bucketize.Tensor")
 def bucketize(c: Call, x: Ref, boundaries: Ref, out_int32: bool, right: bool) -> Ref | None:
-    """Compares, unless these are many pairs: then the call is taken apart into a binary search."""
+    """Compares all pairs; if there are too many, the call is decomposed into a binary search."""
     if math.prod(x.shape) * boundaries.shape[-1] > _FEW_PAIRS:
         return None
     return searchsorted(c, boundaries, x, out_int32, right, None, None)
@@ -66,10 +66,10 @@ def searchsorted_number(c: Call, boundaries: Ref, value: Any, *rest: Any) -> Ref
 
 @on("histc")
 def histc(c: Call, x: Ref, bins: int, low: Any, high: Any) -> Ref | None:
-    """Adds 1 to the bin of each element; a bin after the last one takes the elements outside the range.
+    """Adds 1 to the bin of each element; an extra last bin takes the elements outside the range.
 
-    If the call gives no range, the range goes from the least element to the greatest. If all elements are
-    equal, it is one wider at both ends.
+    If the call has no range, the range is from the least element to the greatest. If all elements are equal,
+    it is extended by 1 at both ends.
     """
     m = Movements(c)
     total = math.prod(x.shape)
@@ -110,7 +110,7 @@ def histc(c: Call, x: Ref, bins: int, low: Any, high: Any) -> Ref | None:
 
 
 def _filter(x: Any, cubic: bool) -> Any:
-    """The triangle, or the cubic convolution with a = -0.5 (Keys, 1981), as functions of the distance."""
+    """The filter as a function of distance: triangle, or cubic convolution, a = -0.5 (Keys, 1981)."""
     x = np.abs(x)
     if not cubic:
         return np.clip(1 - x, 0, None)
@@ -143,10 +143,10 @@ def _smooth(cubic: bool) -> Emit:
     def emit(
         c: Call, x: Ref, _size: Any, corners: bool, scale_h: float | None, scale_w: float | None
     ) -> Ref | None:
-        """Two products with matrices of weights, along the last axis first.
+        """Multiplies by two matrices of weights, along the last axis first.
 
-        Results of width 1 are left to torch, which computes each of their rows from the same row of the
-        input.
+        Results of width 1 are left to torch's decomposition, which computes each of their rows from the same
+        row of the input.
         """
         if CATEGORY[x.dtype] != 2 or c.shape[3] == 1:
             return None

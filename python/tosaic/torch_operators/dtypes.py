@@ -1,4 +1,4 @@
-"""Dtypes as rows know them: by their positions in ``DTYPES``, which is how the builder identifies them."""
+"""Dtypes in the form that rows use: their positions in ``DTYPES``, by which the builder identifies them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CATEGORY = tuple(0 if name == "bool" else 2 if is_float(name) else 1 for name in
 """torch's promotion category of each dtype, by position: bool 0, integer 1, float 2."""
 
 DEFAULT_OF_CATEGORY = (CODE["bool"], CODE["i64"], CODE["f32"])
-"""The dtype of a Python number without a tensor of its category, by category."""
+"""The dtype of a Python number if no tensor has its category, by category."""
 
 NARROW_FLOATS = frozenset((CODE["f16"], CODE["bf16"]))
-"""Floats in which torch does not compute: it rounds results of f32."""
+"""Floats in which torch does not compute: it computes in f32 and rounds the results."""
 
 INTEGER_LIMITS: dict[int, tuple[int, int]] = {
     CODE[f"{sign}{bits}"]: (0, (1 << bits) - 1) if sign == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)

@@ -1,6 +1,6 @@
 """Rows for quantization parameters that every run computes, and for quantizers with such parameters.
 
-They are read as what eager computes, operator by operator and in the same dtypes::
+They are read as the operations that eager computes, one by one and in the same dtypes::
 
     choose_qparams(x)          scale = max((amax - amin) / 255, eps)
                                zero = clamp(qmin - round(amin / scale), qmin, qmax)
@@ -52,7 +52,7 @@ class Arithmetic(Movements):
         return self._c.emit_inferred(OP[op], attrs, ids)
 
     def extrema(self, x: Ref, axes: Sequence[int] | None, keepdim: bool) -> tuple[Ref, Ref]:
-        """Returns the least and the greatest number over axes (none: all), with 0 among the numbers."""
+        """Returns the least and the greatest number over axes (None: all), where 0 counts as a number."""
         attrs = {"axes": list(axes or range(len(x.shape))), "keepdim": keepdim}
         low, high = (self.emit(op, attrs | {"dtype": None}, x) for op in ("amin", "amax"))
         return self.emit("minimum", None, low, 0.0), self.emit("maximum", None, high, 0.0)
@@ -82,7 +82,7 @@ class Arithmetic(Movements):
         return self.emit("clamp", {"min": low, "max": high}, x)
 
     def affine_zero(self, low: Ref, scale: Ref, qmin: int, qmax: int) -> Ref:
-        """Returns the zero point with which `low` is `qmin`, as a whole float."""
+        """Returns the zero point at which `low` becomes `qmin`, as a whole float."""
         return self.clamp(self.sub(float(qmin), self.round(self.div(low, scale))), float(qmin), float(qmax))
 
 
@@ -173,7 +173,7 @@ def choose_qparams_affine(
 
 
 def _limits(c: Call, target: Any) -> tuple[int, int]:
-    """Returns the range of the dtype to which numbers are to be rounded."""
+    """Returns the range of integers that the call quantizes to."""
     name = str(target).rpartition(".")[2]
     code = CODE.get(_SHORT_NAMES.get(name, name))
     if code not in INTEGER_LIMITS:

@@ -251,7 +251,7 @@ def rsub(c: Call, x: Ref, other: Any, alpha: Any) -> Ref:
 )
 @reads_data
 def div(c: Call, a: Any, b: Any, rounding: str | None = None) -> Ref:
-    if type(b) is not Ref:  # for integers, a number has the quotient's dtype: u8 has no -1
+    if type(b) is not Ref:  # a number as divisor of integers gets the quotient's dtype, since u8 has no -1
         b = _divisor(c, b) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)

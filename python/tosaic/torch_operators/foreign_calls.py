@@ -23,16 +23,16 @@ _READS_DATA = ("aten.item.default", "aten._local_scalar_dense.default")
 class ForeignCalls:
     """The part of a reader of nodes that reads calls without a row.
 
-    A node has what a ``torch.fx.Node`` has: ``name``, ``args``, ``kwargs`` and ``meta``. The reader says what
-    ``meta["val"]`` holds.
+    A node has the attributes of a ``torch.fx.Node``: ``name``, ``args``, ``kwargs`` and ``meta``. The reader
+    defines the contents of ``meta["val"]``.
     """
 
     def __init__(self, reader: Reader) -> None:
-        self._reader: Reader = proxy(reader)  # which has this part
+        self._reader: Reader = proxy(reader)  # the owner of this object
         self._writer = reader.writer
 
     def hint_of_writing(self, row: OperatorRow) -> str:
-        """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
+        """Returns the hint for a call that writes an operand; only torch's own have functional forms."""
         if row.target.startswith("aten."):
             return self._reader.functional_hint()
         return "Write an operator that returns the new value, and call that one"

@@ -146,7 +146,7 @@ def _shift(op: str) -> Emit:
     emit_integers = binary(op)
 
     def emit(c: Call, a: Any, b: Any) -> Ref | None:
-        """Shifts of floats, which multiply by powers of two in torch, are not read."""
+        """Shifts integers; float shifts, which multiply by powers of two in torch, are not read."""
         floats = any(CATEGORY[v.dtype] == 2 if type(v) is Ref else isinstance(v, float) for v in (a, b))
         return None if floats else emit_integers(c, a, b)
 
@@ -192,7 +192,7 @@ ROWS["addcdiv"] = _addc("addcdiv")
 
 @on("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def isin(c: Call, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
-    """Compares each element with each test, both flattened: the new axis then exceeds no maximal rank."""
+    """Compares each element with each test, both flattened, so that the new axis exceeds no maximal rank."""
     x, tests = (t if type(t) is Ref else c.number(t, other) for t, other in ((x, tests), (tests, x)))
     x, tests = c.alike(x, tests)
     shapes = [math.prod(x.shape), 1], [1, math.prod(tests.shape)]

@@ -1,4 +1,4 @@
-"""In-place calls: each notes the new values of the tensors that it writes, and tensors with a new shape."""
+"""Reads in-place calls: records new values of the tensors that they write, and tensors with a new shape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemo
 
 @dataclass(frozen=True, eq=False)
 class _After:
-    """Stands for a node of torch that there would be if the call that wrote were functional."""
+    """Represents a node that torch's program would have if the call that wrote were functional."""
 
     name: str
     target: Any
@@ -29,7 +29,7 @@ class _After:
 
 
 class _NamedMovements(Movements):
-    """Writes each node in the name of a node of its own, as the functional program would have."""
+    """Gives each node a separate name, as the functional program would have."""
 
     def __init__(self, writer: NodeWriter, names: Iterator[str], write: Any) -> None:
         super().__init__(writer)
@@ -49,7 +49,7 @@ class _NamedMovements(Movements):
 
 
 class InPlaceCalls:
-    """The part of a reader of nodes that reads in-place calls, for a graph that has some.
+    """The part of a reader of nodes that reads in-place calls; exists only for a graph that has some.
 
     Attributes
     ----------
@@ -59,14 +59,14 @@ class InPlaceCalls:
 
     def __init__(self, reader: Reader, foreign: ForeignCalls, nested: NestedGraphs, aliases: Aliases) -> None:
         self.aliases = aliases
-        self._reader: Reader = proxy(reader)  # which has this part
+        self._reader: Reader = proxy(reader)  # the owner of this object
         self._writer = reader.writer
         self._foreign = foreign
         self._nested = nested
         self._memory = WrittenMemory(aliases, reader.env)
 
     def written(self, node: Any, row: OperatorRow, result: Any) -> None:
-        """Notes the new value of each written operand."""
+        """Records the new value of each written operand."""
         if row.writes_nothing(node):
             return
         args = row.complete(node.args, node.kwargs)
@@ -117,7 +117,7 @@ class InPlaceCalls:
             self._memory.assign(member, result)
 
     def refresh(self, node: Any, row: OperatorRow | None) -> None:
-        """Gives the operands of a node the values that were written into their memory."""
+        """Updates the operands of a node to the values that were written into their memory."""
         mutated = self.aliases.mutated
         if not mutated:
             return
@@ -134,12 +134,12 @@ class InPlaceCalls:
         return self._reader.env[node]
 
     def moves_of(self, names: Iterator[str], write: Any) -> Movements:
-        """Returns what writes nodes of these names, in the place of a call that wrote."""
+        """Returns the writer of nodes with these names, for a call that wrote."""
         self._writer.row = self._writer.shared.rows.get(write.target)
         return _NamedMovements(self._writer, names, write)
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
-        """Returns the error for a read after a write of which the elements are not known."""
+        """Returns the error for a read after a write whose elements are not known."""
         writer = self._writer
         writer.node, writer.row = write.node, writer.shared.rows.get(write.node.target)
         return self._reader.refuse_write(conflict)

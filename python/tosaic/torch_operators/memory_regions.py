@@ -1,12 +1,12 @@
 """The memory of tensors: which elements of a storage a tensor has, and whether two tensors overlap.
 
     x = torch.empty(4, 6)      the storage of x, shape (4, 6), strides (6, 1)
-    x.t()                      shape (6, 4), strides (1, 6): the elements of x, at other places
+    x.t()                      shape (6, 4), strides (1, 6): the elements of x in another order
     x[2:]                      offset 12, shape (2, 6): overlaps x, but not x[:2]
     x.detach()                 the same as x
 
-A `Region` without a layout says only in which storages a tensor may lie: a nested graph may return any of its
-operands, for example.
+A `Region` without a layout says only in which storages a tensor may be: for example, a nested graph may
+return any of its operands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from tosaic.torch_operators.places import has_own_places, places
 
-_MOST_COMPARED = 1 << 20  # elements of a tensor whose places are compared with the places of another
+_MOST_COMPARED = 1 << 20  # larger tensors are not compared element by element
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Region:
     unit : int
         Bytes of an element.
     is_certain : bool
-        False if the strides are recorded ones that the computed tensor may not have.
+        False if the strides are recorded ones, which may differ from those of the computed tensor.
     """
 
     memories: frozenset[Hashable]
@@ -109,7 +109,7 @@ class Region:
         return first < last_2 and first_2 < last and not self._alternates_with(other)
 
     def _alternates_with(self, other: Region) -> bool:
-        """True if no element is shared although both lie in one range, such as two columns."""
+        """True if the tensors share no element although their ranges overlap, such as two columns."""
         if self.unit != other.unit or max(self.count, other.count) > _MOST_COMPARED:
             return False
         first, last = (bound // self.unit for bound in self._bytes())

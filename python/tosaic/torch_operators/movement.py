@@ -121,7 +121,7 @@ def select(c: Call, x: Ref, dim: int, index: int | NoValue) -> Ref:
 
 
 def _position(c: Call, number: NoValue) -> Ref:
-    """Returns a position that is read from data, of rank 0."""
+    """Returns a rank-0 position that is computed from data."""
     assert number.tensor is not None
     return c.emit_inferred(OP["cast"], {"dtype": CODE["i64"]}, (number.tensor.id,))
 
@@ -144,7 +144,7 @@ def narrow(c: Call, x: Ref, dim: int, start: int | NoValue, length: int) -> Ref:
 
 
 def _narrow_from(c: Call, x: Ref, axis: int, start: Ref, length: int) -> Ref:
-    """A negative start counts from the end. The places that follow from it do not: such are out of range."""
+    """Only a negative `start` counts from the end; negative positions that result from it are an error."""
     extent = c.constant(x.shape[axis], start.dtype)
     is_negative = c.emit_inferred(OP["lt"], None, (start.id, c.constant(0, start.dtype).id))
     from_end = c.emit_inferred(OP["add"], None, (start.id, extent.id))
@@ -172,7 +172,7 @@ def flipud(c: Call, x: Ref) -> Ref:
 
 @on("pad")
 def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
-    """Torch lists (before, after) from the last axis backwards. Other modes than constant crop first."""
+    """Torch lists (before, after) from the last axis backwards. Modes other than constant crop first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
     for i in range(len(padding) // 2):
@@ -186,7 +186,7 @@ def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None)
     value = 0.0 if value is None else value
     ends = list(zip(x.shape, before, after, strict=True))
     if mode == "constant" and min((n + min(a, 0) + min(b, 0) for n, a, b in ends), default=1) == 0:
-        # Nothing of x is left between the pads.
+        # The pads remove all of x.
         attrs = {"shape": [n + a + b for n, a, b in ends], "value": fit(value, x.dtype), "dtype": x.dtype}
         return c.emit(OP["full"], attrs, ())
     attrs = {"before": before, "after": after, "mode": mode, "value": value}

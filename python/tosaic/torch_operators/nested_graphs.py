@@ -1,4 +1,4 @@
-"""Higher-order operators with nested graphs: control flow, which has regions, and wrappers."""
+"""Reads higher-order operators with nested graphs: control flow, which becomes regions, and wrappers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class NestedGraphs:
     """
 
     def __init__(self, reader: Reader, foreign: ForeignCalls) -> None:
-        self._reader: Reader = proxy(reader)  # which has this part
+        self._reader: Reader = proxy(reader)  # the owner of this object
         self._writer = reader.writer
         self._foreign = foreign
         self.wrapped = Wrapped()
         self.own_place = Place("", None)
 
     def begin(self) -> None:
-        """Begins with the nodes of the reader's own graph."""
+        """Starts with the reader's own graph."""
         self.wrapped, self.own_place = Wrapped(), Place(self._writer.prefix, self._reader.owner)
 
     def opened(self, node: Any, at: Place) -> tuple[Sequence[Any], Place] | None:
@@ -52,11 +52,11 @@ class NestedGraphs:
         return inner[:-1], found
 
     def enter(self, place: Place) -> None:
-        """Sets the prefix of names, and the module that has the attributes, for the nodes of a graph."""
+        """Sets the prefix of names, and the owner of the attributes, for the nodes of a graph."""
         self._writer.prefix, self._reader.owner = place
 
     def _wrapped_by(self, node: Any, at: Place) -> Place | None:
-        """Returns the graph of a wrapper, unless it is damaged, which is refused where it is read."""
+        """Returns the graph of a wrapper; None for a damaged call, which is refused when it is read."""
         name = wrapper_name(node)
         if name not in WRAPPERS:
             return None

@@ -31,12 +31,12 @@ from tosaic.torch_operators.wrappers import Place
 
 
 class NodeReader(Reader):
-    """Reads the nodes of one graph: which row reads a call, and what is not a call of an ordinary row.
+    """Reads the nodes of one graph: calls by their rows, and all other nodes.
 
     Attributes
     ----------
     nodes : sequence
-        The nodes that are read: the nodes of the graph, and of the graphs of wrappers.
+        All nodes that are read: those of the graph, and those of graphs in wrappers.
     foreign : ForeignCalls
     nested : NestedGraphs
     in_place : InPlaceCalls or None
@@ -55,7 +55,7 @@ class NodeReader(Reader):
 
     @abstractmethod
     def resolve(self, target: Any) -> OperatorRow | None:
-        """Returns the row of a call target; None for a call of no operator overload."""
+        """Returns the row of a call target; None if the target is no operator overload."""
 
     @abstractmethod
     def attribute(self, node: Any) -> Any:
@@ -63,7 +63,7 @@ class NodeReader(Reader):
 
     @abstractmethod
     def memory(self) -> Memory:
-        """Returns what is known of the memory of the nodes."""
+        """Returns the `Memory` of the nodes."""
 
     @abstractmethod
     def read_complex(self, row: OperatorRow, values: Sequence[Any]) -> Any:
@@ -158,7 +158,7 @@ class NodeReader(Reader):
             raise located from error
 
     def _read_other(self, node: Any, row: Any) -> None:
-        """Reads what is not a call of an ordinary row."""
+        """Reads a node that is not a call of an ordinary row."""
         env, op = self.env, node.op
         if op == "call_function":
             self.writer.node, self.writer.row = node, row
@@ -195,12 +195,12 @@ class NodeReader(Reader):
         return self.error_at(node, error, self.hint_of_size(node))
 
     def hint_of_size(self, node: Any) -> str:
-        """Returns what has a known size in place of the result of a call; empty: what the error says."""
+        """Returns a hint to a computation whose result has a known size; empty: use the error's hint."""
         del node
         return ""
 
     def error_at(self, node: Any, error: Any, hint: str = "", at: Where | None = None) -> Exception:
-        """Returns an error like this one, located at a node, perhaps with another hint."""
+        """Returns the error, located at a node, and possibly with another hint."""
         parts = error.parts
         self.writer.node = node
         return self.writer.error(
@@ -222,7 +222,7 @@ class NodeReader(Reader):
     # ---- the call ----
 
     def read_row(self, node: Any, row: Any) -> Any:
-        """Reads a call by the row of the table or, where that cannot read it, as the reader does."""
+        """Reads a call by the row of the table; if the row cannot read it, by `read_otherwise`."""
         writer = self.writer
         values, is_plain = _core.read_arguments(
             self.argument_types, node.args, node.kwargs, row.names, row.defaults, self.env, self.resolved
@@ -254,9 +254,9 @@ class NodeReader(Reader):
         return result
 
     def copied(self, node: Any, value: Ref, into: Ref) -> Ref:
-        """Returns the value of a node as ``copy_`` writes it into an input: in the input's dtype and shape.
+        """Returns a node's value as ``copy_`` writes it into an input: in the input's dtype and shape.
 
-        Torch's decompositions leave it to ``copy_`` to cast and to broadcast what the program writes.
+        After torch's decompositions, ``copy_`` still has to cast and broadcast the value.
         """
         writer = self.writer
         writer.node, writer.row = node, None
@@ -285,12 +285,12 @@ class NodeReader(Reader):
         try:
             return self.writer.shared.sizes.value(self.writer.node.meta["val"])
         except _core.UnsupportedOp:
-            if name != "sym_storage_offset":  # assertions read it, and the graph has no offsets
+            if name != "sym_storage_offset":  # only assertions read the offset, which graphs do not have
                 raise
             return NoValue(row.target, place_of(self.writer.node))
 
 
 def _counts(rows: Mapping[Any, Any], user: Any) -> bool:
-    """True for a use that makes a value live: any use except by a dropped call (an assertion)."""
+    """True for a use that makes a value live: any use except in a dropped call (an assertion)."""
     row = rows.get(user.target) if user.op == "call_function" else None
     return row is None or not row.dropped

@@ -1,4 +1,4 @@
-"""Writes the nodes of calls that are nodes like ``torch.fx``'s, with a name, a target and ``meta``."""
+"""Writes the graph nodes of calls that are given as ``torch.fx`` nodes, with name, target and ``meta``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALLS = _core.CallWriter(module_path, source_of, Ref)
 
 @dataclass(frozen=True)
 class Shared:
-    """What the writers of a program and of its nested graphs share.
+    """State that the writers of a program and of its nested graphs share.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Shared:
         The values of symbolic sizes.
     diagnostics : Diagnostics
     rows : dict
-        By call target; None for a call of no operator.
+        By call target: its row; None if the target is no operator.
     foreign : mapping of str to ForeignOp
         By target: operators that the user described.
     """
@@ -67,7 +67,7 @@ class NodeWriter(Call):
     """
 
     is_outermost = True
-    """False inside of a decomposed call: nodes have the origin of that call."""
+    """False inside of a decomposed call, whose nodes have the origin of the outer call."""
 
     def __init__(self, shared: Shared, builder: _core.GraphBuilder, prefix: str = "") -> None:
         super().__init__(builder)

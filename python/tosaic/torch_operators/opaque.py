@@ -1,9 +1,9 @@
 """Foreign calls, stored as the target's name and the arguments as JSON, so that nothing is lost.
 
-``{"$": i}`` is operand i, ``{"dtype": "f32"}`` a dtype, ``{"float": "inf"}`` a float that JSON cannot write,
-and ``{"repr": ...}`` another torch object, such as a device or memory format. The last entry is a fact that
-the core cannot derive from the call, and that it reports when it refuses the call: ``"training": true`` for a
-call of a module in training mode, ``"random": true`` for any other call that draws random numbers.
+``{"$": i}`` is operand i, ``{"dtype": "f32"}`` a dtype, ``{"float": "inf"}`` a float that JSON does not have,
+and ``{"repr": ...}`` another torch object, such as a device or memory format. The last entry tells the core
+why it must refuse the call: ``"training": true`` for a call of a module in training mode, ``"random": true``
+for any other call that draws random numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def arguments_json(
     args, kwargs
         Arguments with `Ref` in place of tensors.
     describe : callable
-        Returns ``{"dtype": ...}`` or ``{"repr": ...}`` for an object that the reader of programs has for a
-        dtype, a device or the like; None for anything else.
+        Returns ``{"dtype": ...}`` or ``{"repr": ...}`` for the reader's object of a dtype, a device or the
+        like; None for any other object.
     unsupported : callable
         Makes the error for an argument that has no text form, such as a submodule.
     mark : str

@@ -1,4 +1,4 @@
-"""What is known of one call target without its row: parameters, defaults, the operands it writes."""
+"""Facts about one call target besides its row: parameters, defaults, the operands that it writes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Result:
 class Schema:
     """The signature of an operator.
 
-    `is_pointwise` is True if an element of the result depends on no element of another place.
+    `is_pointwise` is True if each element of the result depends only on elements at the same place.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -72,7 +72,7 @@ class Schema:
 
 
 class OperatorRow:
-    """What is known of one call target, so that reading a call does not need its schema.
+    """Facts about one call target, so that reading a call does not need its schema.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class OperatorRow:
         For each parameter, the index of the result that is the new value of the written operand; None if
         there is none.
     is_pointwise : bool
-        True if an element of the result depends on no element of another place.
+        True if each element of the result depends only on elements at the same place.
     returns_operand : bool
         True for an in-place call that returns its first operand, with the same shape.
     shares : bool
@@ -104,7 +104,7 @@ class OperatorRow:
     fills : bool
         True if the call writes the same number to all elements of its operand.
     changes_shape : bool
-        True if the operand has another shape after the call, with the same elements.
+        True if the call changes the shape of its operand, but not its elements.
     dropped, evaluated, getitem : bool
         `dropped` is True for assertions, `evaluated` for calls that return sizes, `getitem` for
         ``operator.getitem``.

@@ -1,7 +1,7 @@
 """Rows for calls that order elements: sorts, medians, quantiles, modes, and extrema up to each element.
 
-A sort becomes ``argsort`` and a ``gather`` of the elements at these positions. All others are made of sorts.
-Among equal elements the one in front comes first, also where torch leaves the order open (``topk``).
+A sort becomes ``argsort`` and a ``gather`` of the elements at these positions. All other calls are built from
+sorts. Equal elements keep their order, also for calls whose order torch does not specify (``topk``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Nodes(Movements):
         return self.emit("ne", None, x, x)
 
     def has_nan(self, ordered: Ref, axis: int) -> Ref:
-        """True where the last of the ordered elements is NaN; the axis stays with extent 1."""
+        """True where the last of the ordered elements is NaN. The axis is kept with extent 1."""
         return self.is_nan(self.slice(ordered, axis, ordered.shape[axis] - 1, ordered.shape[axis]))
 
     def argmax(self, x: Ref, axis: int) -> Ref:
@@ -49,7 +49,7 @@ class _Nodes(Movements):
         return (x, axis_of(dim, len(x.shape))) if x.shape else (self.reshape(x, [1]), 0)
 
     def results(self, *made: Ref) -> list[Ref | None]:
-        """Makes the values the results of the call, in the recorded shapes; some may have no reader."""
+        """Returns the values as the results of the call, in the recorded shapes; None for unread results."""
         used = self._c.used_results()
         types = self._c.types
         return [
@@ -64,7 +64,7 @@ class _Nodes(Movements):
 
 
 def _sorted(c: Call, x: Ref, dim: int, descending: bool, count: int | None = None) -> list[Ref | None]:
-    """The values in order and their positions, or the first `count` of them."""
+    """Returns the values in order and their positions, or only the first `count` of them."""
     n = _Nodes(c)
     x, axis = n.along_axis(x, dim)
     order = n.argsort(x, axis, descending, count)
@@ -116,9 +116,9 @@ def kthvalue(c: Call, x: Ref, k: int, dim: int, _keepdim: bool) -> list[Ref | No
 
 
 def _median(n: _Nodes, x: Ref, axis: int, ignore_nan: bool) -> tuple[Ref, Ref]:
-    """The lower of the two middle elements and its position, with extent 1 on the axis.
+    """Returns the lower of the two middle elements and its position. The axis is kept with extent 1.
 
-    If one element is NaN, the first NaN is the median; with `ignore_nan`, the others have a median.
+    If an element is NaN, the first NaN is the median; with `ignore_nan`, NaNs are left out.
     """
     order = n.argsort(x, axis)
     last = x.shape[axis] - 1
@@ -158,9 +158,9 @@ _median_rows("nanmedian", True)
 
 @on("mode")
 def mode(c: Call, x: Ref, dim: int, _keepdim: bool) -> list[Ref | None]:
-    """The smallest of the most frequent elements, and the position of its last occurrence.
+    """Returns the smallest of the most frequent elements, and the position of its last occurrence.
 
-    In the sorted elements, each run of equal ones has the length position - start + 1 at its end.
+    In the sorted elements, a run of equal elements has the length position - start + 1 at its end.
     """
     n = _Nodes(c)
     x, axis = n.along_axis(x, dim)
@@ -207,12 +207,12 @@ def _quantile(ignore_nan: bool) -> Emit:
 
 
 def _at_rank(n: _Nodes, ordered: Ref, axis: int, q: float, interpolation: str, ignore_nan: bool) -> Ref:
-    """The quantile `q` of sorted elements, with extent 1 on the axis."""
+    """Returns the quantile `q` of sorted elements. The axis is kept with extent 1."""
     last = ordered.shape[axis] - 1
     nan = n.has_nan(ordered, axis)
     kind = np.float64 if ordered.dtype == CODE["f64"] else np.float32
     if ignore_nan:
-        # The rank depends on how many elements are numbers: at least one, since rank 0 of NaNs only is NaN.
+        # The rank depends on the count of elements that are not NaN; all NaN counts as one.
         numbers = n.cast(n.emit("eq", None, ordered, ordered), ordered.dtype)
         count = n.emit("sum", {"axes": [axis], "keepdim": True}, numbers)
         rank = n.emit(

@@ -61,8 +61,8 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> Origin:
 def module_types(nodes: Iterable[Any]) -> Callable[[], dict[str, str]]:
     """Returns a function that returns the types of the modules that contain the nodes, by path.
 
-    A type is text: ``torch.nn.modules.conv.Conv2d``. The function refers to what torch recorded of the nodes,
-    and not to the nodes.
+    A type is text: ``torch.nn.modules.conv.Conv2d``. The function keeps only what torch recorded about the
+    nodes alive, and not the nodes.
     """
     stacks = {id(stack): stack for node in nodes if (stack := node.meta.get("nn_module_stack"))}
     return partial(types_in, list(stacks.values()))
@@ -73,7 +73,7 @@ def types_in(stacks: Iterable[Mapping[str, tuple[str, Any]]]) -> dict[str, str]:
     found: dict[str, str] = {}
     known: set[tuple[str, ...]] = set()
     for stack in stacks:
-        keys = tuple(stack)  # a key stands for one module
+        keys = tuple(stack)  # each key identifies one module
         if keys not in known:
             known.add(keys)
             for recorded, kind in stack.values():
@@ -87,7 +87,7 @@ def type_name(kind: Any) -> str:
 
 
 def sources_of(node: Any) -> Iterator[Any]:
-    """Yields what ``meta["from_node"]`` has: the nodes from which torch's transformations made a node."""
+    """Yields the entries of ``meta["from_node"]``: nodes from which torch's transformations made a node."""
     pending = list(node.meta.get("from_node") or ())
     while pending:
         source = pending.pop(0)
@@ -118,7 +118,7 @@ class Where:
     Attributes
     ----------
     reader : str
-        Who found it, such as ``import`` or ``pt2``: the mark in brackets before the message.
+        Who found the error, such as ``import`` or ``pt2``: the mark in brackets before the message.
     node, module_path : str
         The name of a node, and the path of its module as torch recorded it; empty if no node is to blame.
     source : str

@@ -1,4 +1,4 @@
-"""Places in memory: where the elements of a tensor lie, and which element lies at a place.
+"""Places in memory: the places of a tensor's elements, and the element at a place.
 
 A tensor is an offset and the sizes and strides of its axes, all in elements.
 """
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 FEW_PLACES = 1 << 20
-"""A list of this number of places is made for a smaller result too, such as a result without elements."""
+"""A list of at most this many places may be longer than the result, which may even have no elements."""
 
 _Array = np.ndarray[Any, Any]
 
 
 def has_own_places(axes: Iterable[tuple[int, int]]) -> bool:
-    """True if a step on an axis leads beyond all that the axes of smaller strides reach.
+    """True if no two elements can share a place.
 
-    Then no two elements share a place. `axes` are sizes and strides in any order.
+    Each stride exceeds the reach of all axes of smaller strides. `axes` are sizes and strides in any order.
     """
     reach = 0
     for stride, size in sorted((stride, size) for size, stride in axes if size > 1):
@@ -31,7 +31,7 @@ def has_own_places(axes: Iterable[tuple[int, int]]) -> bool:
 
 
 def places(offset: int, shape: Sequence[int], strides: Sequence[int]) -> _Array:
-    """Returns where the elements of a tensor lie, in row-major order."""
+    """Returns the places of a tensor's elements, in row-major order of the elements."""
     if 0 in shape:
         return np.empty(0, np.int64)
     where = np.full(1, offset, np.int64)
@@ -41,10 +41,10 @@ def places(offset: int, shape: Sequence[int], strides: Sequence[int]) -> _Array:
 
 
 def positions(where: _Array, offset: int, shape: Sequence[int], strides: Sequence[int]) -> _Array | None:
-    """Returns which elements of a tensor, in row-major order, lie at these places; None if one has none.
+    """Returns the row-major indices of a tensor's elements at these places; None if one has no element.
 
-    The places are divided by the strides, so that nothing of the tensor's own size is computed. If axes share
-    places, all elements are looked at, and a large tensor has no answer.
+    The places are divided by the strides, so the time does not depend on the tensor's size. If axes share
+    places, all elements are compared; for a large tensor, the result is then None.
     """
     if 0 in shape:
         return None

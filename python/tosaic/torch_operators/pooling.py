@@ -69,7 +69,7 @@ for _n in (1, 2, 3):
 
 
 def resize(c: Call, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
-    """`scales` are used only if every spatial axis has one."""
+    """Resizes. `scales` are used only if every spatial axis has one."""
     given = [scale for scale in scales if scale is not None]
     attrs = {
         "mode": mode,

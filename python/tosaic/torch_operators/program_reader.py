@@ -37,7 +37,7 @@ class ImportedProgram:
     graph : Graph
         At stage ``exported``.
     signature : Signature
-        How nested arguments and results map to the graph's inputs and outputs.
+        The map between nested arguments and results and the graph's inputs and outputs.
     diagnostics : tuple of Diagnostic
         Remarks of the import: copied weights, opaque calls, ambiguous dim orders.
     verify : callable
@@ -46,7 +46,7 @@ class ImportedProgram:
     module_types : callable
         Returns the types of the modules that contain calls, by path.
     by_torch : tuple of ForeignOp
-        Operators that tosaic does not have, and torch runs.
+        Operators that tosaic does not have, and that torch runs.
     """
 
     graph: _core.Graph
@@ -58,7 +58,7 @@ class ImportedProgram:
 
 
 class InputSpec(NamedTuple):
-    """What an input of the graph is.
+    """The kind of a graph input.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class ProgramReader(ABC):
         self.order_at: dict[str, tuple[int, ...] | None] = {}  # user input's placeholder -> dim order
         self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
         self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> position, path
-        self.output_at: list[int | None] = []  # by position in the FX output: position in the graph's outputs
+        self.output_at: list[int | None] = []  # position in the FX output -> position in the graph's outputs
         self.leaves: list[InputLeaf] = []
         users = [n for n, spec in zip(self.placeholders, inputs, strict=True) if spec.kind == "user_input"]
         self.in_tree = arguments_tree(trees[0], len(users))
@@ -159,7 +159,7 @@ class ProgramReader(ABC):
         states = {spec.target for spec in self.output_specs if spec.kind in _STATES}
         mutated = self.reader.mutated
         paths = iter(self.paths)
-        nodes: list[Any] = []  # of constants that are still to be read
+        nodes: list[Any] = []  # nodes of constants that are not read yet
         specs: list[InputSpec] = []
         for node, spec in zip(self.placeholders, self.specs, strict=True):
             kind = spec.kind
@@ -182,8 +182,8 @@ class ProgramReader(ABC):
     def _refuse_shared_states(self) -> None:
         """Refuses a state that shares memory with another weight, unless in-place calls write it.
 
-        `Aliases` knows the memory that in-place calls write. The states of a functional program become
-        outputs, whose values torch copies into that memory after the run.
+        `Aliases` handles the memory that in-place calls write. The states of a functional program become
+        outputs, whose values torch copies into the states' memory after the run.
         """
         targets = {spec.target for spec in self.output_specs if spec.kind in _STATES}
         weights = [
@@ -288,7 +288,7 @@ class ProgramReader(ABC):
         for node in self.placeholders:
             if node in mutated and node.name in self.input_at:
                 index, path = self.input_at[node.name]
-                order = self.order_at.get(node.name)  # states have none
+                order = self.order_at.get(node.name)  # states have no dim order
                 self.builder.add_output(self.reader.current(node).id, path, index, order)
                 count += 1
         return count

@@ -1,6 +1,6 @@
 """Rows for quantizers: of torch, of its PT2E flow and of torchao.
 
-Scales and zero points that are constants become attributes of a quantize or dequantize. Others, and zero
+Constant scales and zero points become attributes of a quantize or dequantize. Computed ones, and zero
 points that are not integers, become operands of arithmetic: `dynamic_qparams`.
 """
 
@@ -77,7 +77,7 @@ def _whole(c: Call, numbers: _Numbers) -> _Numbers:
 
 
 def _is_fixed(c: Call, scale: Any, zero: Any) -> bool:
-    """True if a call has the scales and integer zero points of attributes."""
+    """True if a call's scales and zero points can be attributes: constants, with integer zero points."""
     for value in (scale, zero):
         if type(value) is Ref and c.known_elements(value) is None and c.builder.constant(value.id) is None:
             return False
@@ -97,7 +97,7 @@ def _attributes(
 ) -> dict[str, Any]:
     """Returns the attributes of a quantize or dequantize, with the dtype of the call's result.
 
-    By default, zero points are 0, and the storage dtype has the bounds.
+    By default, zero points are 0, and the bounds are those of the storage dtype.
     """
     least, greatest = INTEGER_LIMITS[storage]
     scales = [scale] if type(scale) is float else _numbers(c, scale, "the scale")
@@ -124,7 +124,7 @@ def _dequantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
 
 
 def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:
-    """Makes a single scale for several channels per-tensor, since torch broadcasts it."""
+    """Makes attributes with a single scale for several channels per-tensor, as torch broadcasts it."""
     one = len(attrs["scales"]) == len(attrs["zero_points"]) == 1
     return attrs | {"axis": None} if one and x.shape[attrs["axis"]] != 1 else attrs
 
@@ -225,7 +225,7 @@ def quantize_per_channel_group(
     attrs = _rows_of_groups(c, x, _attributes(c, None, low, high, scales, zeros, c.dtype), size)
     if not any(attrs["zero_points"]):
         return _quantized(c, x, attrs)
-    # torch adds the zero point before it rounds, so ties may round otherwise
+    # torch adds the zero point before it rounds, so ties may round differently than in a quantize
     columns = x.shape[1]
     inverse, zero = (
         np.repeat(np.asarray(numbers, np.float32).reshape(x.shape[0], -1), min(size, columns), axis=1)
@@ -253,8 +253,8 @@ def dequantize_per_channel_group(
 def _by_block(c: Call, shape: Sequence[int], blocks: Sequence[int], attrs: dict[str, Any]) -> dict[str, Any]:
     """Returns attributes with an axis and groups for scales in the row-major order of blocks.
 
-    One axis that blocks divide becomes the axis of the scales, and a second one the axis of groups. The axis
-    of the scales is that with blocks of extent 1, or else the first; longer blocks repeat their scale.
+    An axis that is divided into blocks becomes the axis of the scales, and a second one the axis of groups.
+    Of two, the axis with blocks of extent 1 gets the scales, or else the first; longer blocks repeat theirs.
     """
     require_blocks(c, shape, blocks)
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]

@@ -1,4 +1,4 @@
-"""What the parts of a reader of nodes ask of it: `Reader`."""
+"""`Reader`: the interface of a reader of nodes that its parts use."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Reader(ABC):
     """
 
     tensor_type: ClassVar[Any]
-    """The type of a recorded tensor."""
+    """The Python types of a recorded tensor."""
     number_types: ClassVar[Any]
-    """The types of a recorded number."""
+    """The Python types of a recorded number."""
 
     def __init__(self, writer: NodeWriter, owner: Any = None) -> None:
         self.writer = writer
@@ -45,7 +45,7 @@ class Reader(ABC):
     def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
         """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory.
 
-        `states` are the attributes that calls may write, because a module holds what they write.
+        `states` are the attributes that calls may write, since their new values are stored in the module.
         """
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Reader(ABC):
 
     @abstractmethod
     def nested_of(self, attribute: Any, owner: Any) -> Any:
-        """Returns the nested graph that an attribute of `owner` is."""
+        """Returns the nested graph that is the given attribute of `owner`."""
 
     @abstractmethod
     def is_higher_order(self, target: Any) -> bool:
-        """True if a target runs a nested graph."""
+        """True if a call of the target runs a nested graph."""
 
     # ---- calls without a row ----
 
@@ -77,7 +77,7 @@ class Reader(ABC):
         """Returns the entry of `arguments_json` for a dtype, a device or the like."""
 
     def mark(self) -> str:
-        """Returns ``training`` or ``random`` if TOSA has no counterpart for this reason; else empty."""
+        """Returns ``training`` or ``random`` if TOSA lacks the call for this reason; else empty."""
         return ""
 
     def run_by_torch(self, target: str) -> ForeignOp | None:
@@ -86,18 +86,18 @@ class Reader(ABC):
         return None
 
     def computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Returns the results of a call that torch runs, as constants; None unless its operands are."""
+        """Returns the results of a call that torch runs, as constants; None if an operand is no constant."""
         del operator, args, kwargs
         return None
 
     # ---- refusals ----
 
     def autocast_hint(self) -> str:
-        """Returns how to make the casts of a region of autocast explicit."""
+        """Returns the hint how to make the casts of an autocast region explicit."""
         return "Save ep.run_decompositions({}), which writes out its casts"
 
     def functional_hint(self) -> str:
-        """Returns how to make the program functional with the same numbers."""
+        """Returns the hint how to make the program functional with the same numbers."""
         return OUT_OF_PLACE
 
     def refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:

@@ -69,7 +69,7 @@ def _cell(cell: str) -> Emit:
 
 
 def _as_step(c: Call, x: Ref) -> Ref:
-    """Returns the value with an axis of one step in front."""
+    """Returns the value with a new first axis for one step."""
     return c.emit_inferred(OP["reshape"], {"shape": [1, *x.shape]}, (x.id,))
 
 

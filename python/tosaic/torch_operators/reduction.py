@@ -52,7 +52,7 @@ ROWS["min"], ROWS["amin"] = _plain_reduction("amin")
 
 def _logical_over_axes(op: str) -> Emit:
     def emit(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
-        """Here an empty `dim` means no axis, not all axes: the result is the truth of each element."""
+        """An empty `dim` means no axis here, not all axes: the result is the truth of each element."""
         if dim is None or dim:
             return _reduction(op, c, x, dim, keepdim)
         zero = c.constant(fit(0, x.dtype), x.dtype)

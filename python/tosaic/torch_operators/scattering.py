@@ -62,7 +62,7 @@ def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
 
 
 def _added(m: Movements, x: Ref, axis: int, index: Ref, source: Ref, *, last: bool = False) -> Ref:
-    """An accumulating index_put with index tensors for every axis."""
+    """Adds an accumulating index_put with index tensors for every axis."""
     return m.index_put(x, _coordinates(m, axis, index), _covered(m, index, source), True, last=last)
 
 
@@ -104,7 +104,7 @@ def scatter_reduce(
 def _averaged(
     c: Call, m: Movements, x: Ref, axis: int, index: Ref, source: Ref, divides: bool, include_self: bool
 ) -> Ref:
-    """Sums or means of the values of each position; a position without a value keeps its element.
+    """Returns sums or means of the values of each position; a position without a value keeps its element.
 
     Means of integers are rounded down.
     """
@@ -175,7 +175,7 @@ def put(c: Call, x: Ref, index: Ref, source: Ref, accumulate: bool) -> Ref:
 
 @on("masked_scatter")
 def masked_scatter(c: Call, x: Ref, mask: Ref, source: Ref) -> Ref | None:
-    """Element k of the source goes to the k-th true position: the count of true ones up to it, minus one.
+    """Writes element k of the source to the k-th true position: k is the count of true ones so far, less one.
 
     torch refuses a source that is too short when the program runs; here its last element is repeated.
     """

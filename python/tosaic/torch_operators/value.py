@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Ref:
-    """A tensor value of the graph being built. The core makes such objects too, by their slots.
+    """A tensor value of the graph being built. The core also makes such objects, through their slots.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class NoValue:
     target : str
         The operator.
     place : str
-        Where a number is read from data, such as ``node 'item', model.py:12``; empty for other results.
+        The place where a number is read from data, such as ``node 'item', model.py:12``; empty for others.
     tensor : Ref or None
         For a number that is the only element of a tensor: the tensor, of rank 0. Rows that `reads_data` marks
         compute with it.

@@ -1,13 +1,13 @@
-"""How the elements of one tensor are found in another tensor with the same memory: a path of movements.
+"""Paths: the movements that find the elements of one tensor in another tensor with the same memory.
 
     t = torch.empty(4, 6)
     t[:, 2]              slice axis 1 from 2 to 3, reshape to (4,)
     t.view(-1)[3:10]     reshape to (24,), slice from 3 to 10
     t.diagonal()         reshape to (24,), elements 0, 7, 14, 21
 
-A path follows from the memory of the two tensors alone, however many views lie between them. It is exact: a
+A path follows only from the memory of the two tensors, however many views are between them. It is exact: a
 place in memory is a number whose digits are the positions on the axes, outermost first, and each axis of the
-view moves in one digit, without a carry. Where no such digits exist, the elements are listed.
+view changes one digit, without a carry. If there are no such digits, the path lists the elements.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.places import has_own_places, places, positions
 
-_MOST_LISTED = 1 << 22  # elements of a tensor whose places are listed
+_MOST_LISTED = 1 << 22  # paths list no more elements
 
 _Axes = Sequence[tuple[int, int]]  # sizes and strides, greatest stride first
 
 
 class Moves(Protocol):
-    """What writes the nodes of a path."""
+    """Writes the nodes of a path."""
 
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
         """Reshapes `x`."""
@@ -106,7 +106,7 @@ class _Take:
 
 @dataclass(frozen=True, eq=False)
 class _Repeat:
-    """Takes elements more than once. If several are written to one place, the first counts."""
+    """Takes elements more than once. In a write, the first of several elements for one place counts."""
 
     indices: np.ndarray[Any, Any]
     first: np.ndarray[Any, Any]
@@ -158,14 +158,14 @@ def _written(steps: tuple[Any, ...], m: Moves, x: Any, view: Any) -> Any:
 def path_between(
     outer: Region, inner: Region, is_written: bool = False, is_one_number: bool = False
 ) -> Path | None:
-    """Returns the path from a tensor to one that lies in its memory.
+    """Returns the path from a tensor to a tensor whose elements are in its memory.
 
     Parameters
     ----------
     outer, inner : Region
         With layouts.
     is_written : bool
-        Whether elements are to be replaced, too.
+        Whether elements are to be replaced; else they are only read.
     is_one_number : bool
         Whether all elements are to be replaced by the same number: then `inner` may repeat elements.
 
@@ -192,7 +192,7 @@ def path_between(
 
 
 class _Digit(NamedTuple):
-    """One axis of the tensor in digits, and which of its positions the view has."""
+    """A part of an axis of the tensor as a separate axis, and the positions of it that the view has."""
 
     size: int
     start: int
@@ -222,7 +222,7 @@ def _by_digits(outer: Region, inner: Region) -> Path | None:
 
 
 def _in_memory_order(region: Region) -> tuple[_Axes, tuple[int, ...]]:
-    """Returns sizes and strides of the axes that move, greatest stride first, and which axes these are."""
+    """Returns sizes and strides of axes with several elements, greatest stride first, and their indices."""
     axes = [
         axis
         for axis, (size, stride) in enumerate(zip(region.shape, region.strides, strict=True))
@@ -233,7 +233,7 @@ def _in_memory_order(region: Region) -> tuple[_Axes, tuple[int, ...]]:
 
 
 def _split(axes: _Axes, own: _Axes) -> _Axes:
-    """Splits axes of the view that run through several axes of the tensor."""
+    """Splits axes of the view that span several axes of the tensor."""
     found: list[tuple[int, int]] = []
     for size, stride in axes:
         parts: list[tuple[int, int]] = []
@@ -247,7 +247,7 @@ def _split(axes: _Axes, own: _Axes) -> _Axes:
 
 
 def _merged(axes: _Axes) -> _Axes:
-    """Merges axes that lie densely in each other."""
+    """Merges adjacent axes that are dense in memory."""
     found: list[tuple[int, int]] = []
     for size, stride in axes:
         if found and found[-1][1] == size * stride:
@@ -258,7 +258,7 @@ def _merged(axes: _Axes) -> _Axes:
 
 
 def _digits(own: _Axes, its: _Axes, distance: int) -> list[list[_Digit]] | None:
-    """Returns the digits of each axis of the tensor; None if an axis of the view moves in no digit alone."""
+    """Returns the digits of each axis of the tensor; None if an axis of the view fits in no digit."""
     starts = []
     for _, stride in own:
         starts.append(distance // stride)
@@ -292,7 +292,7 @@ def _digits_of_axis(size: int, start: int, axes: _Axes) -> list[_Digit] | None:
 
 
 def _along_axes(outer: Region, order: Sequence[int], digits: Sequence[_Digit]) -> list[Any]:
-    """Slices the axes of the tensor itself, and brings what is left into the order of memory."""
+    """Slices the axes of the tensor itself, and permutes the rest into the order of memory."""
     steps: list[Any] = []
     shape = list(outer.shape)
     for axis, digit in sorted(zip(order, digits, strict=True)):
@@ -302,7 +302,7 @@ def _along_axes(outer: Region, order: Sequence[int], digits: Sequence[_Digit]) -
 
 
 def _brought(shape: Sequence[int], order: Sequence[int]) -> list[Any]:
-    """Permutes the axes with several elements, if these are not in this order."""
+    """Permutes the axes with several elements into this order, if they have another one."""
     if list(order) == sorted(order):
         return []
     kept = [axis for axis, size in enumerate(shape) if size > 1]
@@ -311,7 +311,7 @@ def _brought(shape: Sequence[int], order: Sequence[int]) -> list[Any]:
 
 
 def _in_digits(outer: Region, order: Sequence[int], digits: Sequence[_Digit]) -> list[Any]:
-    """Brings the axes of the tensor into the order of memory, makes an axis of each digit, and slices."""
+    """Permutes the tensor's axes into the order of memory, makes an axis of each digit, and slices."""
     steps = _brought(outer.shape, order)
     ordered = tuple(outer.shape[axis] for axis in order) if steps else outer.shape
     steps.append(_Reshape(ordered, tuple(digit.size for digit in digits)))
@@ -326,7 +326,7 @@ def _sliced(axis: int, digit: _Digit) -> list[_Slice]:
 
 
 def _arranged(shape: tuple[int, ...], inner: Region, order: Sequence[int]) -> list[Any]:
-    """Gives the elements, which are in the order of memory, the axes of the view."""
+    """Reshapes, permutes and expands elements in the order of memory to the axes of the view."""
     once = tuple(1 if stride == 0 else size for size, stride in zip(inner.shape, inner.strides, strict=True))
     steps: list[Any] = []
     kept = sorted(order)

@@ -1,4 +1,4 @@
-"""Higher-order operators that only wrap a nested graph: its calls are calls of the graph around it."""
+"""Higher-order operators that only wrap a nested graph: its calls are read as calls of the outer graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """The nested graph that a node is in: the prefix of its name, and the module that has its attributes."""
+    """The nested graph of a node: the prefix of its names, and the module that has its attributes."""
 
     prefix: str
     owner: Any
@@ -16,14 +16,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Wrapped:
-    """The nodes of nested graphs that are read as nodes of the graph around them, so that they may write it.
+    """The nodes of nested graphs that are read as nodes of the outer graph, so that in-place calls work.
 
     Attributes
     ----------
     operands : dict
-        By input of a nested graph: the operand of the wrapper.
+        By input node of a nested graph: the operand of the wrapper.
     results : dict
-        By wrapper: the results of its graph.
+        By wrapper: the results of its nested graph.
     places : dict of node to Place
     modules : set of int
         The ids of the nested graphs.
@@ -43,11 +43,11 @@ WRAPPERS: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "hints_wrapper": (0, lambda values: values[1]),
     "invoke_subgraph": (0, lambda values: values[2:]),
 }
-"""By wrapper: which argument is the nested graph, and the arguments that are its operands."""
+"""By wrapper: the index of the argument that is the nested graph, and the slice of its operands."""
 
 
 def wrapper_name(node: Any) -> str:
-    """Returns the name of the operator that a node calls, as `WRAPPERS` has it if it is a wrapper."""
+    """Returns the name of the operator that a node calls; a wrapper's name is a key of `WRAPPERS`."""
     return str(getattr(node.target, "__name__", node.target)).removeprefix("higher_order.")
 
 

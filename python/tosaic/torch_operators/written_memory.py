@@ -1,15 +1,15 @@
-"""Values of tensors whose memory in-place calls write.
+"""Tracks the values of tensors whose memory in-place calls write.
 
-The graph that is being read has values, which nothing changes. So each write is noted: which elements of a
-memory got which value. When a node is read again whose elements were written since, it gets a new value: what
-was written, if that has all of its elements; else its part of the first tensor of the memory, into which the
-writes are put one after another.
+Values of the graph cannot change. So each write is recorded: the elements of a memory and their new value.
+When a node is read whose elements were written since its last value, it gets a new value: the written value,
+if that has all elements of the node; else its part of the first tensor of the memory, into which the writes
+are put one after another.
 
-    t = x.clone()          a memory of its own
-    t[:, 0].add_(1)        is noted: select(t) has the value of add
+    t = x.clone()          has its own memory
+    t[:, 0].add_(1)        is recorded: select(t) has the value of add
     t.sum()                t is read: slice_scatter(clone, add)
 
-Nothing is written for a tensor that no one reads again.
+No node is added for a tensor that is never read again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tosaic.torch_operators.view_paths import Moves, Path, path_between
 BEHIND_ALL = 1 << 62
 """A position after all nodes."""
 
-_FEW = 8  # newer writes that are looked at before the first tensor of the memory is
+_FEW = 8  # the newest writes that are searched before all writes are put together
 
 
 class Write(NamedTuple):
-    """What a call wrote.
+    """A write of a call.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Write(NamedTuple):
     region : Region
         The memory of the operand at that time.
     value : Ref, Complex or node
-        The new value of the operand: what the reader has for a tensor.
+        The new value of the operand, in the form that the reader has for tensors.
     is_one_number : bool
         True if all elements of the value are known to be the same number.
     """
@@ -61,31 +61,31 @@ class Write(NamedTuple):
 
 
 class Reader(Protocol):
-    """What reads the nodes."""
+    """The interface of the code that reads the nodes."""
 
     def moves_of(self, names: Iterator[str], write: Any) -> Moves:
-        """Returns what makes nodes of these names, in the place of a call that wrote."""
+        """Returns the writer of nodes with these names, for a call that wrote."""
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
-        """Returns the error for a read after a write of which the elements are not known."""
+        """Returns the error for a read after a write whose elements are not known."""
 
 
 class _Log:
-    """The writes to one memory, and the value of its first tensor after some of them."""
+    """The writes to one memory, and the value of its first tensor after the first `_done` writes."""
 
     def __init__(self, region: Region, value: Any) -> None:
         self.region, self.value = region, value
         self.writes: list[Write] = []
         self.positions: list[int] = []
-        self._done = 0  # how many writes the value contains
+        self._done = 0  # the number of writes that the value contains
 
     def add(self, write: Write) -> None:
         self.writes.append(write)
         self.positions.append(write.position)
 
     def whole(self, reader: Reader) -> Any:
-        """Returns the value of the first tensor after all writes; a `Write` after which it is not known."""
-        paths: list[tuple[Write, Path]] = []  # since the last write to all elements
+        """Returns the first tensor's value after all writes; or a `Write` whose effect is not known."""
+        paths: list[tuple[Write, Path]] = []  # from the last write to all elements on
         for write in self.writes[self._done :]:
             path = path_between(self.region, write.region, is_written=True, is_one_number=write.is_one_number)
             if path is None or not _has_value(self.value) or type(write.value) is not type(self.value):
@@ -107,17 +107,17 @@ class WrittenMemory:
     ----------
     aliases : Aliases
     env : dict
-        The values of the nodes; those that a node reads are kept up to date by `refresh`.
+        The values of the nodes; `refresh` updates the values that a node reads.
     """
 
     def __init__(self, aliases: Aliases, env: dict[Any, Any]) -> None:
         self._aliases, self._env = aliases, env
         self._logs: dict[Hashable, _Log] = {}
-        # By node, item and memory: how many of the writes to this memory the value in `env` contains.
+        # (node, item, memory) -> number of writes to this memory that the value in `env` contains
         self._seen: dict[tuple[Any, int | None, Hashable], int] = {}
 
     def note(self, node: Any, operand: Any, value: Any, *, is_one_number: bool = False) -> None:
-        """Notes that a call wrote an operand."""
+        """Records that a call wrote an operand."""
         now = self._aliases.position(node)
         for member in self._aliases.members_of(operand):
             region = member.tensor.at(now)[2]
@@ -133,7 +133,7 @@ class WrittenMemory:
                 log.add(write)
 
     def refresh(self, nodes: Sequence[Any], now: int, reader: Reader, item: int | None = None) -> None:
-        """Gives nodes that are about to be read the values of their elements.
+        """Updates nodes that are about to be read to the current values of their elements.
 
         Parameters
         ----------
@@ -142,12 +142,12 @@ class WrittenMemory:
             The position of the reader.
         reader : Reader
         item : int, optional
-            The only item of a node with several results that is read.
+            The index of the only result that is read, for a node with several results.
 
         Raises
         ------
         UnsupportedOp
-            Which elements were written is not known, or they were written as another dtype.
+            The written elements are not known, or they were written as another dtype.
         """
         if not self._logs:
             return
@@ -162,7 +162,7 @@ class WrittenMemory:
                         self._refresh(member, region, memory, log, reader)
 
     def assign(self, member: Member, value: Any) -> None:
-        """Gives a node a value that contains all writes."""
+        """Sets a node to a value that contains all writes."""
         for memory in member.tensor.region.memories:
             if memory in self._logs:
                 self._seen[member.node, member.item, memory] = len(self._logs[memory].writes)
@@ -178,7 +178,7 @@ class WrittenMemory:
     ) -> None:
         key = (member.node, member.item, memory)
         since = self._seen.get(key)
-        if since is None:  # a call has read what was written before it; inputs and attributes have old values
+        if since is None:  # a call's result has earlier writes; inputs and attributes have none
             is_source = self._aliases.is_source(member.node)
             since = 0 if is_source else bisect_right(log.positions, member.position)
         known = len(log.writes)
@@ -197,7 +197,7 @@ class WrittenMemory:
         _assign(self._env, member, value)
 
     def _value(self, member: Member, region: Region, log: _Log, last: Write | None, reader: Reader) -> Any:
-        """Returns the value of a tensor; a `Write` after which it is not known."""
+        """Returns the current value of a tensor; or the `Write` whose effect is not known."""
         if last is not None:
             if not _has_value(last.value):
                 return last
@@ -216,13 +216,13 @@ class WrittenMemory:
 
 
 def _read(path: Path, value: Any, member: Member, write: Write, reader: Reader) -> Any:
-    """Returns a tensor of the memory after a write, from one that has all of its elements."""
+    """Returns a tensor after a write, from a value that has all of its elements."""
     names = _names(f"{member.node.name}_after_{write.node.name}")
     return _by_parts(partial(path.read, reader.moves_of(names, write.node)), value)
 
 
 def _names(first: str) -> Iterator[str]:
-    """Names of nodes, which a functional program of torch could have, too."""
+    """Yields names for nodes, which torch's functional program could also have."""
     yield first
     for step in count(1):
         yield f"{first}_step{step}"
@@ -234,12 +234,12 @@ def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:
 
 
 def _has_value(value: Any) -> bool:
-    """False for what has no tensor: `NoValue`, or a number."""
+    """False for values that are no tensors: a `NoValue` or a number."""
     return isinstance(value, Ref | Complex) or hasattr(value, "meta")
 
 
 def _by_parts(function: Callable[..., Any], *values: Any) -> Any:
-    """Applies a function of tensors to both parts of complex ones."""
+    """Applies a function of tensors; for complex values, to both parts."""
     if type(values[0]) is not Complex:
         return function(*values)
     return Complex(function(*(each.real for each in values)), function(*(each.imag for each in values)))

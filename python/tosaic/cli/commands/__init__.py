@@ -33,7 +33,7 @@ __all__ = ["COMMANDS", "Command"]
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """The members of a command's module."""
 
     SUMMARY: str
 

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(name: str, trust: bool) -> tuple[Any, Any]:
-    """Returns the model of a file, or what a Python function ``module:name`` returns: model and inputs."""
+    """Returns the model of a file, or the (model, inputs) that a Python function ``module:name`` returns."""
     if ":" not in name or Path(name).exists():
         from tosaic.opening.sources import open_program
 

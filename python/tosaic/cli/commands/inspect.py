@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     (source,) = with_sources(args.source, args.file)
     if PTE.holds(args.file) and not (args.dot or args.quantization or args.layout):
         file = source if isinstance(source, PteFile) else load_pte(args.file)
-        # what the file says, also if its program does not run here
+        # the contents of the file, also if its program cannot run here
         report = describe_pte_memory(file) if args.memory else file.report()
         say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
         if args.csv:

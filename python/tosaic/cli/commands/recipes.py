@@ -25,7 +25,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists recipes, prints one, or says how two differ."""
+    """Lists recipes, prints one, or prints the differences between two."""
     from tosaic.recipes.builtin import named, names
     from tosaic.report.recipes import describe_differences, describe_recipe, describe_recipes
 

@@ -1,1 +1,1 @@
-"""Quantized programs as kernels of ExecuTorch's Cortex-M backend, by a plan of tosaic."""
+"""Converts quantized programs into kernels of ExecuTorch's Cortex-M backend, by a plan of tosaic."""

@@ -1,8 +1,8 @@
-"""Marks on the calls of an exported program, which ExecuTorch's passes carry along.
+"""Marks on the calls of an exported program, which ExecuTorch's passes copy along.
 
-A mark is an entry of ``node.meta["custom"]``, which torch and ExecuTorch copy to the nodes that a call
-becomes. It has the name of the call, and whether Cortex-M is to compute it. Next to it is the mark of
-ExecuTorch's quantizers, without which its passes leave quantize and dequantize calls where they are.
+A mark is an entry of ``node.meta["custom"]``, which torch and ExecuTorch copy to all nodes that replace a
+call. The mark has the name of the call, and whether Cortex-M is to compute it. A second entry is the mark of
+ExecuTorch's quantizers; without it, ExecuTorch's passes do not fold quantize and dequantize calls.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _KEY = "tosaic"
 
 
 def mark_calls(graph: Graph) -> None:
-    """Marks each call with its name; none is claimed."""
+    """Marks each call with its name, and as not claimed."""
     for node in graph.nodes:
         if node.op == "call_function":
             _set(node, node.name, False, False)
 
 
 def remark(graph: Graph, claimed: Container[str], conversions: Container[str]) -> None:
-    """Marks the parts of calls anew: those that Cortex-M computes.
+    """Updates the marks: which parts of calls Cortex-M computes.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def remark(graph: Graph, claimed: Container[str], conversions: Container[str]) -
 
 
 def add_mark(node: Node, call: str) -> None:
-    """Marks a node that was added as a claimed part of a call."""
+    """Marks a node that was added, as a claimed part of a call."""
     _set(node, call, True, False)
 
 
@@ -55,7 +55,7 @@ def unmark(graph: Graph) -> None:
 
 
 def call_of(meta: Any) -> str | None:
-    """Returns the name of the call of which a node is a part; None if it is of no call."""
+    """Returns the name of the call that a node is a part of; None without a mark."""
     mark = meta.get("custom", {}).get(_KEY)
     return None if mark is None else str(mark["call"])
 
@@ -72,7 +72,7 @@ def marked_nodes(values: Iterable[object]) -> list[Node]:
 
 
 def nodes_by_call(graph: Graph) -> dict[str, list[Node]]:
-    """Returns the nodes that calls have become, by name of the call."""
+    """Returns the nodes of each call, by name of the call."""
     found: dict[str, list[Node]] = {}
     for node in graph.nodes:
         call = call_of(node.meta)

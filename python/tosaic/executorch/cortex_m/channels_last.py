@@ -1,11 +1,11 @@
-"""A program whose images are in channels-last order.
+"""Exports a program with images in channels-last order.
 
 Torch computes the same numbers in every order, except where a call depends on strides:
 
 ::
 
-    view(x, [1, -1])            reshape(x, [1, -1])             a view of these axes may need other strides
-    as_strided(x, s, t)         as_strided(contiguous(x), s, t) it reads the memory that x had before
+    view(x, [1, -1])            reshape(x, [1, -1])             the view may not exist for other strides
+    as_strided(x, s, t)         as_strided(contiguous(x), s, t) it reads the memory of x in the traced order
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def exported_in_channels_last(where: str, program: Any, module: Any) -> tuple[An
     program : torch.export.ExportedProgram
         With example inputs.
     module : torch.fx.GraphModule
-        What to export. It takes the inputs of the program. It gets other tensors in place of its weights,
-        which may belong to the caller's module.
+        The module to export. It takes the inputs of the program. Its weights are replaced by other tensors,
+        because the caller's module may share them.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def _make_independent_of_strides(where: str, module: torch.fx.GraphModule) -> No
 
 
 def _in_recorded_memory(graph: torch.fx.Graph, node: torch.fx.Node) -> bool:
-    """Puts a copy in front of as_strided that has the memory which was recorded for its operand."""
+    """Inserts a copy of as_strided's operand in the recorded memory order; False if that order has gaps."""
     (operand,) = node.all_input_nodes
     recorded = operand.meta.get("val")
     if not isinstance(recorded, torch.Tensor) or recorded.storage_offset() != 0:

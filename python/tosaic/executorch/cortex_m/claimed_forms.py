@@ -1,4 +1,4 @@
-"""Forms of claimed calls of which ExecuTorch's passes can make kernels of Cortex-M.
+"""Rewrites claimed calls into forms from which ExecuTorch's passes can make kernels of Cortex-M.
 
 ::
 
@@ -6,9 +6,9 @@
     dequantize(s) ─▶ mul(c) ─▶ quantize(s * c)     the same integers, with scale s * c
     dequantize(s) ─▶ div(c) ─▶ quantize(t)         dequantize(s) ─▶ mul(dequantize(1, 1 / c)) ─▶ quantize(t)
 
-The passes know no call with several results. They multiply integers by integers: a number is the integer 1 or
--1 with a scale. A product that only changes the scale needs no kernel. The kernel that transposes has four
-axes at most: axes of one element move nothing, and axes that stay together are one.
+The passes support no call with several results. They multiply only integers by integers, so a number becomes
+the integer 1 or -1 with a scale. A product that only changes the scale needs no kernel. The transpose kernel
+has at most four axes, so axes of extent 1 are dropped, and axes that stay adjacent are merged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tosaic.executorch.cortex_m.call_marks import call_of, is_claimed
 from tosaic.fx.io.quantize_calls import arguments_of, is_dequantize, is_quantize, schema_of
 
 MOST_TRANSPOSED = 4
-"""The axes of the kernel that transposes."""
+"""The most axes of the transpose kernel."""
 
 _SPLITS = frozenset(("aten::split_with_sizes_copy", "aten::split_copy", "aten::unbind_copy"))
 _PRODUCTS = frozenset(("aten::mul", "aten::div"))
@@ -43,9 +43,9 @@ class Factor:
     operand : int
         The operand that is multiplied.
     number : float
-        What it is multiplied by.
+        The factor of the operand.
     keeps_integers : bool
-        The product only changes the scale.
+        True if the product only changes the scale, and its integers are those of the operand.
     """
 
     operand: int
@@ -57,7 +57,7 @@ class Factor:
 
 
 def with_slices(graph: Graph, operators: Any) -> None:
-    """Makes slices of the claimed calls that return several parts of a tensor.
+    """Replaces claimed calls that return several parts of a tensor by slices.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _make_slices(split: Node, operators: Any) -> None:
 
 
 def with_small_permutations(graph: Graph, operators: Any) -> None:
-    """Gives claimed permutations of many axes as few axes as they need, between views."""
+    """Rewrites claimed permutations of many axes, between views, to as few axes as possible."""
     for node in list(graph.nodes):
         schema = schema_of(node) if node.op == "call_function" else None
         if schema is None or schema.name != "aten::permute_copy" or not is_claimed(node.meta):
@@ -166,7 +166,7 @@ def without_factors(
     Parameters
     ----------
     program : ExportedProgram
-        Which gets constants.
+        The program, which gets new constants.
     graph : Graph
         The graph of the program. The function changes it.
     factors : mapping of str to Factor
@@ -179,7 +179,7 @@ def without_factors(
     Returns
     -------
     list of str
-        The calls that only change a scale, and are not calls any more.
+        The calls that only changed a scale, and were removed.
     """
     gone: list[str] = []
     for node in list(graph.nodes):

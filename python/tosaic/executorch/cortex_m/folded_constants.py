@@ -1,4 +1,4 @@
-"""The integers of constants that a graph computes and quantizes, in place of the calls.
+"""Replaces the quantize calls of constants that a graph computes by the integers.
 
 ::
 
@@ -7,7 +7,7 @@
     q = quantize_per_channel(div, s, z, ..)         q = _folded0
     w = dequantize_per_channel(q, s, z, ..)         w = dequantize_per_channel(q, s, z, ..)
 
-Calls that write in place count as well, if they write to tensors that the graph makes of constants. States,
+In-place calls are computed, too, if they write to tensors that the graph computes from constants. States,
 which are buffers that a call writes, are not constants.
 """
 
@@ -28,7 +28,7 @@ from tosaic.fx.reading.decomposed import is_random
 
 
 def fold_quantized_constants(module: GraphModule) -> None:
-    """Computes the quantize calls of a module whose operands depend on no input, and puts buffers there.
+    """Replaces quantize calls that depend on no input by buffers with their results.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _constants(module: GraphModule, written: dict[Node, frozenset[object]] | Non
 
 
 def _is_pure(node: Node) -> bool:
-    """True for a call whose results depend on its operands alone. A dequantize call stays after integers."""
+    """True for a call that depends on its operands alone; False for dequantize, which has to stay."""
     if node.op != "call_function" or is_dequantize(node):
         return False
     return node.target is operator.getitem or (
@@ -98,7 +98,7 @@ def _is_pure(node: Node) -> bool:
 
 
 def _computed(nodes: Iterator[Node]) -> Iterator[tuple[Node, torch.Tensor]]:
-    """Yields quantize calls and their results. Calls that write get copies of the module's tensors."""
+    """Yields quantize calls and their results."""
     values: dict[Node, Any] = {}
     with torch.no_grad():
         for node in nodes:

@@ -1,19 +1,19 @@
-"""The plan for Cortex-M inside of ExecuTorch, as kernels of its Cortex-M backend.
+"""Lowers a plan for Cortex-M inside of ExecuTorch, to kernels of its Cortex-M backend.
 
 ::
 
     quantized program ─▶ real parts      of complex values                  real_parts
-                      ─▶ plan            who computes which node            tosaic.partition
+                      ─▶ plan            which claimant takes which node    tosaic.partition
                       ─▶ marks           on the calls of Cortex-M           call_marks
-                      ─▶ constants       that the graph quantizes           folded_constants
+                      ─▶ constants       quantized by the graph: folded     folded_constants
                       ─▶ channels last   exported anew                      channels_last
                       ─▶ edge dialect    to_edge with the backend's config
                       ─▶ conversions     around parts that move or clamp    own_conversions
                          and rewriting   of calls that the passes lack      claimed_forms
                       ─▶ kernels         the passes of the backend          passes
 
-The backend has no delegates: its passes replace operators by operators of the library ``cortex_m``. If they
-refuse a call that the plan has for Cortex-M, they run again without it.
+The backend has no delegates: its passes replace operators by operators of the library ``cortex_m``. If a pass
+refuses a call that the plan assigns to Cortex-M, all passes run again without this call.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
     claimants : sequence of Claimant
         In the order in which they are asked.
     cortex_m : Claimant
-        The one of them that is a Cortex-M.
+        The claimant among them that is a Cortex-M.
     """
     program = with_real_parts(program)
     plan = partition(from_exported(program), list(claimants))

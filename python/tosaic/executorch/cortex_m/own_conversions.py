@@ -1,4 +1,4 @@
-"""Quantize and dequantize calls where ExecuTorch's passes look for the quantization of a part.
+"""Adds quantize and dequantize calls in which ExecuTorch's passes find the quantization of a call.
 
 ::
 
@@ -6,10 +6,10 @@
     dequantize ─▶ max_pool ─▶ output               none after max_pool
     dequantize ─▶ matmul ─▶ quantize               decomposed: dequantize ─▶ view ─▶ bmm ─▶ view ─▶ quantize
 
-The passes find the quantization of a call in the dequantize and quantize calls next to it. The plan knows it
-also for values without such calls: a pool selects integers, and a ReLU clamps them. A quantize and a
-dequantize call with the quantization of the plan then change no number. The same holds between the parts of a
-decomposed call, of which one moves elements.
+The passes find the quantization of a call in the dequantize and quantize calls next to it. The plan has
+qparams also for values without such calls: a pool selects integers, and a ReLU clamps them. Adding a quantize
+and a dequantize call with the plan's qparams then changes no number. The same holds between the parts of a
+decomposed call, one of which moves elements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
     graph : Graph
         The graph of an edge program, with marks. The function changes it.
     results : mapping of str to QParams
-        The quantization that the plan gives to the result of a call, by the name of the call.
+        The plan's qparams of the results of calls, by the name of the call.
     operators : tuple
         The operators that quantize and dequantize by tensor, in the dialect of the program.
     """
@@ -62,14 +62,14 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
 
 
 def conversion_of(call: str) -> str:
-    """Returns the name with which the dequantize call is marked that is added after a call."""
+    """Returns the name in the mark of the dequantize call that is added after a call."""
     return f"{call}.dequantize"
 
 
 def _add_planned(
     call: str, value: Node, readers: Sequence[Node], qparams: QParams, operators: tuple[Any, Any]
 ) -> None:
-    """Puts a quantize and a dequantize call with the quantization of the plan after a value."""
+    """Inserts a quantize and a dequantize call with the plan's qparams after a value."""
     if qparams.axis is not None:
         return
     dtype = _DTYPES[qparams.dtype]
@@ -96,7 +96,7 @@ def _moves(node: Node) -> bool:
 
 
 def _conversions_behind(node: Node) -> tuple[Node, Node] | None:
-    """Returns the quantize call of a value and the call that dequantizes it; None if its readers differ."""
+    """Returns the quantize call of a value and its dequantize call; None if readers do not agree."""
     users = list(node.users)
     if not users or not all(map(is_quantize, users)) or len({each.args[1:] for each in users}) > 1:
         return None
@@ -105,7 +105,7 @@ def _conversions_behind(node: Node) -> tuple[Node, Node] | None:
 
 
 def _add_pair(value: Node, readers: Sequence[Node], quantize: Node, dequantize: Node) -> None:
-    """Puts a quantize and a dequantize call, as another value has them, between a value and its readers."""
+    """Inserts copies of a quantize and a dequantize call between a value and its readers."""
     integers = _call_like(quantize, value)
     floats = _call_like(dequantize, integers)
     floats.meta["val"] = value.meta["val"]
@@ -115,7 +115,7 @@ def _add_pair(value: Node, readers: Sequence[Node], quantize: Node, dequantize: 
 
 
 def _call_like(call: Node, operand: Node) -> Node:
-    """Adds a call with another first operand after that operand."""
+    """Copies a call with another first operand, and inserts it after that operand."""
     target: Any = call.target
     with operand.graph.inserting_after(operand):
         made = operand.graph.call_function(target, (operand, *call.args[1:]), dict(call.kwargs))

@@ -1,9 +1,9 @@
 """ExecuTorch's Cortex-M passes over a program of which Cortex-M computes only some calls.
 
-Each pass of ``CortexMPassManager`` runs as it is, with a guard in front. The guard keeps the pass away from
-calls that are not claimed, and notes the call for which it raises: the call that it replaces, or the node in
-the variables of the function that raised. A node is *refused* if a pass raises an error for it, or leaves it
-in a form that does not compute with integers.
+Each pass of ``CortexMPassManager`` runs unchanged, behind a guard. The guard does not let the pass see calls
+that are not claimed. If the pass raises an error, the guard records the call for which it raised: the call
+that the pass replaces, or the node in the local variables of the function that raised. A node is *refused* if
+a pass raises an error for it, or leaves it in a form that does not compute with integers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAME_QUANTIZATION = {
 
 
 class _StoppedError(Exception):
-    """A pass cannot go on, because of a call that is refused."""
+    """A pass cannot go on, because a call is refused."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class PassRun:
     refused : dict of str to str
         By name of a claimed call: why it does not become a kernel of Cortex-M.
     merged : dict of str to str
-        By name of a claimed call that has no node any more: the pass that merged it into another one.
+        By name of a claimed call that has no node any more: the pass that merged it into another call.
     program : torch.export.ExportedProgram, optional
         The program after the passes; None if a pass could not go on.
     """
@@ -69,7 +69,7 @@ class PassRun:
         Raises
         ------
         UnsupportedOp
-            A pass fails, and not for a claimed call.
+            A pass fails for another reason than a claimed call.
         """
         guarded = [_guarded(pass_class, self) for pass_class in CortexMPassManager.pass_list]
         with log_captured(passes_of_executorch.__name__) as messages:
@@ -86,12 +86,12 @@ class PassRun:
 
     @contextmanager
     def within(self, pass_class: type, graph: Any) -> Iterator[None]:
-        """Notes what a pass merges and says about the calls of a graph.
+        """Records the messages of a pass about calls, and refuses the call for which it fails.
 
         Raises
         ------
         UnsupportedOp
-            The pass fails.
+            The pass fails for another reason than a claimed call.
         """
         calls = {node.name: call_of(node.meta) for node in graph.nodes}
         self._messages.clear()
@@ -116,19 +116,19 @@ class PassRun:
                     self._said.setdefault(call, []).append(f"{pass_class.__name__}: {message.rstrip('.')}")
 
     def refuse(self, call: str, pass_class: type, error: Exception) -> None:
-        """Notes that a pass raised for a call."""
+        """Records that a pass raised an error for a call."""
         reason = str(error).partition("\n\n")[0].strip() or type(error).__name__
         self.refused.setdefault(call, f"{pass_class.__name__}: {reason}")
 
     def refuse_unreplaced(self, graph: Any) -> None:
-        """Refuses claimed calls that no kernel computes, after calls were replaced by kernels."""
+        """Refuses claimed calls that no kernel computes, after the pass that replaces calls by kernels."""
         for call, nodes in nodes_by_call(graph).items():
             for node in nodes:
                 if is_claimed(node.meta) and (reason := _unreplaced(node)):
                     self._refuse_with_messages(call, reason)
 
     def _check(self) -> None:
-        """Refuses claimed calls that do not compute integers for readers of integers."""
+        """Refuses claimed calls without a kernel, and calls whose integers are read as floats."""
         for call, nodes in nodes_by_call(self.program.graph).items():
             for node in nodes:
                 reason = _fault(node) if is_claimed(node.meta) else ""
@@ -141,7 +141,7 @@ class PassRun:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Returns the error of ours that ExecuTorch's errors were raised from; else the error itself."""
+    """Returns our error among the causes of an error of ExecuTorch; else the error itself."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, _StoppedError | _core.Error):
         found = found.__cause__
@@ -149,9 +149,9 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _node_at(error: BaseException) -> Any:
-    """Returns the node for which a function of a pass raised; None if no variable of the functions is one.
+    """Returns the node for which a pass raised, from local variables; None if none of them is a marked node.
 
-    If there are several, it is the first one that computes for Cortex-M.
+    In the innermost function with marked nodes, it is the first claimed call, or else the first node.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -162,13 +162,13 @@ def _node_at(error: BaseException) -> Any:
 
 
 def _is_claimed_call(node: Any) -> bool:
-    """True for a part of a claimed call that computes, and does not only convert."""
+    """True for a part of a claimed call that is no quantize or dequantize call."""
     is_part = call_of(node.meta) is not None and is_claimed(node.meta)
     return is_part and not is_quantize(node) and not is_dequantize(node)
 
 
 def _hint(node: Any) -> str:
-    """Returns the way out of a pass that fails on a call that is not for Cortex-M."""
+    """Returns the remedy for a pass that fails on a call that is not claimed."""
     calls = [] if node is None else _claimed_readers(node)
     if not calls:
         return "Deny operators until it passes: Claimant.named(...).deny(op=...)"
@@ -193,7 +193,7 @@ def _claimed_readers(node: Any) -> list[str]:
 
 
 def _fault(node: Any) -> str:
-    """Returns why a claimed node does not compute what the program has it for; empty if it does."""
+    """Returns the reason why a claimed node does not compute the program's numbers; else empty."""
     if reason := _unreplaced(node):
         return reason
     value = node.meta.get("val")
@@ -205,7 +205,7 @@ def _fault(node: Any) -> str:
 
 
 def _unreplaced(node: Any) -> str:
-    """Returns why no kernel computes a claimed node; empty if one does."""
+    """Returns the reason why no kernel computes a claimed node; else empty."""
     if kernel_of(node):
         return ""
     if _is_right_on_integers(node):
@@ -220,7 +220,7 @@ def _is_of_floats(node: Any) -> bool:
 
 
 def _reads_integers(node: Any) -> bool:
-    """True for a reader that a call of Cortex-M may pass integers."""
+    """True for a reader that takes integers from a call of Cortex-M."""
     if node.op == "call_function" and (is_dequantize(node) or kernel_of(node) or schema_of(node) is None):
         return True
     return node.op == "call_function" and is_claimed(node.meta)
@@ -231,10 +231,10 @@ def _claimed_calls(graph: Any) -> set[str]:
 
 
 def _is_right_on_integers(node: Any) -> bool:
-    """True if a kernel of other libraries computes a quantized operator from its integers.
+    """True if a kernel of another library may compute a quantized operator directly on its integers.
 
-    It has to be an operator to which ExecuTorch's quantizer gives one quantization on all sides, and has to
-    have it.
+    Its operands and results must have the same qparams, and it must move elements, or be an operator for
+    which ExecuTorch's quantizer demands this.
     """
     schema = schema_of(node)
     if schema is None:
@@ -246,7 +246,7 @@ def _is_right_on_integers(node: Any) -> bool:
 
 
 def _guarded(pass_class: Any, run: PassRun) -> Any:
-    """Returns a pass that leaves calls alone that are not claimed."""
+    """Returns a pass that does not touch calls that are not claimed."""
 
     class Guarded(pass_class):  # type: ignore[misc]
         def call(self, graph_module: Any) -> Any:
@@ -259,7 +259,7 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
             return result
 
         def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any, *rest: Any, **more: Any) -> Any:
-            if run.refused:  # by a substitution: what follows reads what it left
+            if run.refused:  # a substitution failed, and later calls read its node
                 raise _StoppedError
             if _is_other(meta.data):
                 return ExportPass.call_operator(self, op, args, kwargs, meta)
@@ -310,10 +310,10 @@ def _has_many_axes(node: Any) -> bool:
 
 
 def _as_stored(made: Any, meta: Any) -> Any:
-    """Returns the result of a call with the dtype of its integers.
+    """Returns the result of a call with the dtype of its quantized integers.
 
-    Torch's types of a linear layer are the types of its sums, and calls that move its result would keep them:
-    the passes make no kernel of a transpose of int32, and torch refuses a product of int8 and int32.
+    Torch infers int32, the type of the sums, for a linear layer, and later calls that move the result would
+    keep it: the passes have no kernel for int32 transposes, and torch refuses a product of int8 and int32.
     """
     found = list(meta.get("output_qparams", {}).values())
     value = getattr(made.data, "data", None) if isinstance(made, ProxyValue) else None
@@ -325,5 +325,5 @@ def _as_stored(made: Any, meta: Any) -> Any:
 
 
 def _is_other(meta: Any) -> bool:
-    """True for a part of a call that is not claimed. What a pass has made has no name of a call."""
+    """True for a part of a call that is not claimed; False for unmarked nodes, which a pass added."""
     return call_of(meta) is not None and not is_claimed(meta)

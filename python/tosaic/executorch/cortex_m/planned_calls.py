@@ -1,9 +1,9 @@
-"""The calls of an exported program that its plan has for Cortex-M, and what became of them.
+"""The calls of an exported program that its plan assigns to Cortex-M, and what became of them.
 
-A node of the plan stands for one or several calls. Quantize and dequantize calls are nodes only where floats
-enter or leave; the others became qparams, and ExecuTorch folds them into the calls next to them. Calls that
-compute nothing (a clone, a pad of no elements) are not nodes at all: Cortex-M has them if it has everything
-around them.
+A node of the plan represents one or several calls. Quantize and dequantize calls are nodes only where floats
+become integers or back; the others became qparams, and ExecuTorch folds them into neighbouring calls. Calls
+that compute nothing (a clone, a pad of no elements) are not nodes at all: Cortex-M gets such a call if it
+gets all calls around it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CONVERSIONS = ("quantize", "dequantize")
 
 
 class PlannedCalls:
-    """The calls of a program by who computes them.
+    """The calls of a program, by the claimant that computes them.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ class PlannedCalls:
         }
 
     def computed(self, refused: Container[str]) -> set[str]:
-        """Returns the calls that Cortex-M computes: the calls of its nodes of which none is refused.
+        """Returns the calls that Cortex-M computes: all calls of each of its nodes that has no refused call.
 
-        A call that is also part of a node of somebody else is not among them.
+        A call that is also part of another claimant's node is not returned.
         """
         mine: set[str] = set()
         others: set[str] = set()
@@ -92,7 +92,7 @@ class PlannedCalls:
         return mine | free
 
     def results(self, refused: Container[str]) -> dict[str, QParams]:
-        """Returns the quantization of the results of Cortex-M's calls that are one node of the plan."""
+        """Returns the qparams of the results of Cortex-M's calls that are exactly one node of the plan."""
         mine = self.computed(refused)
         found: dict[str, list[QParams | None]] = {}
         for node, _ in self._places:
@@ -158,7 +158,7 @@ class PlannedCalls:
         )
 
     def _added(self, node: _core.Node, parts: Mapping[str, list[Node]]) -> tuple[str, ...]:
-        """Returns the name of a dequantize call that was added, for a node that no call of the program is."""
+        """Returns the name of an added dequantize call, for a node that is no call of the program."""
         operand = node.operands[0] if node.op == "dequantize" else None
         producer = None if operand is None else operand.producer
         calls = () if producer is None else self._calls[producer.id]
@@ -177,7 +177,7 @@ def kernel_of(node: Node) -> str:
 
 
 def _places_of(plan: PartitionPlan) -> list[tuple[_core.Node, str]]:
-    """Returns each node of a plan, without nodes of regions, with the name of who takes it."""
+    """Returns each node of a plan, without nodes of regions, with the name of its claimant."""
     groups = zip(plan.graph.nodes, plan.group_of, strict=True)
     return [(node, HOST if group is None else plan.group(group).claimant) for node, group in groups]
 

@@ -23,24 +23,24 @@ def cortex_m_program(
 ) -> KernelProgram:
     """Returns a quantized program with operators of ExecuTorch's Cortex-M backend in the edge dialect.
 
-    The plan comes from `tosaic.partition`. ExecuTorch's passes make operators of ``cortex_m`` from the nodes
-    that the plan has for Cortex-M, and from no others. Everything else stays as it is, between quantize and
-    dequantize calls: nodes of the host, nodes of other claimants, and nodes that ExecuTorch's passes refuse.
+    The plan comes from `tosaic.partition`. ExecuTorch's passes make operators of ``cortex_m`` only from the
+    nodes that the plan assigns to Cortex-M. Everything else stays as it is, between quantize and dequantize
+    calls: nodes of the host, nodes of other claimants, and nodes that ExecuTorch's passes refuse.
 
     Parameters
     ----------
     quantized : QuantizedProgram or torch.export.ExportedProgram
         What `tosaic.quantize` returns, or a program with quantize and dequantize calls. It is not changed.
     claimants : str, Claimant or sequence of these
-        A Cortex-M, such as ``cortex-m55``, with rules of yours; or several claimants in the order in which
-        they are asked, one of which is a Cortex-M: ``["neutron", "cortex-m55"]``.
+        A Cortex-M, such as ``cortex-m55``, possibly with your own rules; or several claimants in order of
+        priority, one of which is a Cortex-M: ``["neutron", "cortex-m55"]``.
 
     Returns
     -------
     KernelProgram
         ``edge`` is the EdgeProgramManager, whose ``to_executorch()`` makes the ``.pte`` file. ``nodes`` says
-        what became of each node of the plan, ``refused`` what ExecuTorch refuses and why, and ``left`` what
-        is for others.
+        what became of each node of the plan, ``refused`` lists the nodes that ExecuTorch refuses, with
+        reasons, and ``left`` the nodes of others.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A program with pairs of real values in place of complex ones, for which a runtime may have no kernels.
+"""Replaces complex values of a program by pairs of real values: a runtime may have no complex kernels.
 
 ::
 
@@ -6,8 +6,8 @@
     y = mul(z, w)                 c, d = a * re(w) - b * im(w), a * im(w) + b * re(w)
     view_as_real(y)               stack([c, d], -1)
 
-Torch's own decomposition of complex tensors says what a call becomes. A call that it does not have, such as a
-transform, stays as it is, with complex operands and results.
+Torch's own decomposition of complex tensors defines the replacement of a call. A call without decomposition,
+such as a transform, stays as it is, with complex operands and results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SAME = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh_copy.defaul
 
 
 def with_real_parts(program: Any) -> Any:
-    """Returns an exported program with pairs of real values where it computes with complex ones.
+    """Returns an exported program that computes with pairs of real values instead of complex values.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def with_real_parts(program: Any) -> Any:
     Returns
     -------
     torch.export.ExportedProgram
-        The same one if it has no complex values or no example inputs, or if it writes to their memory.
+        The same program if it has no complex values or no example inputs, or if it writes to their memory.
     """
     if program.example_inputs is None or not any(map(_is_complex, program.graph.nodes)):
         return program
@@ -94,7 +94,7 @@ class _RealParts:
         self._module.recompile()
 
     def _decompose(self, node: Node) -> bool:
-        """Puts the calls of the parts in front of a node; returns False if torch has no such form of it."""
+        """Inserts the calls of the parts before a node; returns False if torch cannot decompose the node."""
         operands = list(dict.fromkeys(node.all_input_nodes))
         try:
             traced = make_fx(lambda *given: _flat(_computed(node, operands, given)))(*_stand_ins(operands))
@@ -145,7 +145,7 @@ class _RealParts:
         return made
 
     def _spliced(self, traced: GraphModule, given: list[Node], node: Node) -> list[Node]:
-        """Copies traced calls in front of a node. What depends on numbers alone is computed now."""
+        """Copies traced calls in front of a node. Calls that depend on numbers alone are computed now."""
         for each in reversed(traced.graph.nodes):
             if each.op == "call_function" and not each.users:
                 traced.graph.erase_node(each)
@@ -175,7 +175,7 @@ class _RealParts:
         return [copied(each) for each in output.all_input_nodes]
 
     def _join(self, node: Node, operands: list[Node]) -> None:
-        """Gives a call that stays complex its operands again."""
+        """Joins the parts of the operands again for a call that stays complex."""
         for operand in operands:
             with self._graph.inserting_before(node):
                 whole = self._graph.call_function(_ATEN.complex.default, self._parts[operand])

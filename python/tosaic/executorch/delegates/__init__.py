@@ -1,1 +1,1 @@
-"""Delegates of ExecuTorch that tosaic lowers: which calls they take, their payloads and their runs."""
+"""Delegates of ExecuTorch that tosaic lowers: the choice of their calls, their payloads and their runs."""

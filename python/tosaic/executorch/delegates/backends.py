@@ -1,7 +1,7 @@
-"""The backends that ExecuTorch calls for delegates of a `TosaicPartitioner`: a class for each payload kind.
+"""The backend classes that ExecuTorch calls for delegates of a `TosaicPartitioner`: one per payload kind.
 
-ExecuTorch requires a class for each, and finds it by its name among the subclasses of `BackendDetails`. The
-names are as in `tosaic.devices.Payload`.
+ExecuTorch finds the class of a backend by its name among the subclasses of `BackendDetails`. The names are
+those of `tosaic.devices.Payload`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tosaic.executorch.delegates.lowering import lower_delegate
 from tosaic.executorch.delegates.specs import read_compile_specs
 
 _made: dict[str, type] = {}
-"""By name. ExecuTorch looks among subclasses, which nothing else may hold."""
+"""The classes by name. They must stay referenced, since ExecuTorch searches the live subclasses."""
 
 
 def _payload(edge_program: Any, compile_specs: Any) -> PreprocessResult:
@@ -37,7 +37,7 @@ def require_backends() -> None:
 
 
 def backend_named(name: str) -> Any:
-    """Returns the class of a kind of payload, by the name that `Payload.backend` has."""
+    """Returns the class for a kind of payload, made on first use; `name` is `Payload.backend`."""
     if name not in _made:
         _made[name] = type(
             name,

@@ -1,9 +1,9 @@
 """The rules of a claimant over a program that ExecuTorch decomposes on the way.
 
 A rule names an operator, a call, a module or a function. ExecuTorch shows a partitioner the program twice:
-before it decomposes calls, and in the edge dialect, where calls have other names and some have become
-several. ``meta["from_node"]`` leads from these to the calls that they were. So what a rule matched before,
-it also matches afterwards, in all parts.
+before it decomposes calls, and in the edge dialect, where calls have other names and some are split into
+several. ``meta["from_node"]`` leads from these calls to the original calls. So a rule that matched an
+original call also matches all its parts in the edge dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tosaic.partitions.plan import nodes_named
 from tosaic.torch_operators.origins import sources_of
 
 Call: TypeAlias = tuple[int, str]
-"""A call of the user's program: which program, and the name of the call."""
+"""A call of the user's program: the program's number, and the name of the call."""
 
 
 class ClaimantRules:
@@ -35,8 +35,8 @@ class ClaimantRules:
     def __init__(self, claimant: Claimant) -> None:
         self.claimant = claimant
         self._matched: list[set[Call]] = [set() for _ in claimant.rules]
-        self._graphs: list[Graph] = []  # kept, because torch records their ids, which would be used again
-        self._programs: dict[int, int] = {}  # id of a graph -> which program
+        self._graphs: list[Graph] = []  # kept alive: torch records their ids, which could be reused
+        self._programs: dict[int, int] = {}  # id of a graph -> number of the program
 
     def forget(self) -> None:
         """Forgets the programs of a lowering."""
@@ -46,7 +46,7 @@ class ClaimantRules:
             calls.clear()
 
     def remember(self, *forms: Any) -> None:
-        """Notes a program of the user, in forms whose calls have the same names."""
+        """Records one program of the user, given in several forms whose calls have the same names."""
         number = len(self._programs)
         for program in forms:
             self._graphs.append(program.graph)
@@ -55,8 +55,8 @@ class ClaimantRules:
     def in_program(self, program: Any, graph: _core.Graph) -> Claimant:
         """Returns the claimant with rules for one program.
 
-        A rule that matches nothing in this program is left out, since it may match in another one. In the
-        edge dialect, which comes last, a rule that never matched stays: it is refused with the verdicts.
+        A rule that matches nothing in this program is left out, since it may match in another program. The
+        edge dialect comes last: there, a rule that never matched stays, and the verdicts refuse it.
 
         Parameters
         ----------
@@ -67,7 +67,7 @@ class ClaimantRules:
         if not self.claimant.rules:
             return self.claimant
         is_last = str(program.dialect) == "EDGE"
-        # Conversions may have become qparams of other nodes, to whose rules they do not count.
+        # A conversion may be an origin of another node that absorbed it; rules for that node ignore it.
         calls = {node.name: self._call_of(node) for node in program.graph.nodes if not is_conversion(node)}
         all_calls = {node.name: self._call_of(node) for node in program.graph.nodes}
         made_of = {
@@ -93,7 +93,7 @@ class ClaimantRules:
         return replace(self.claimant, rules=tuple(rules))
 
     def _call_of(self, node: Node) -> Call:
-        """Returns the call of the user's program that a call comes from; else the first one on record."""
+        """Returns the original call in a user's program; if unknown, (-1, the first name on record)."""
         last = (-1, node.name)
         for source in sources_of(node):
             if source.graph_id in self._programs:
@@ -123,7 +123,7 @@ def _converts(node: _core.Node) -> bool:
 
 
 def _for_nodes(rule: ClaimantRule, names: Sequence[str]) -> list[ClaimantRule]:
-    """Returns a rule for nodes, of the same kind where that can be said."""
+    """Returns rules that match nodes of these names, of the given rule's kind if it is ``name``."""
     if rule.kind == "name":
         return [replace(rule, value=name) for name in names]
     chosen = frozenset(names)

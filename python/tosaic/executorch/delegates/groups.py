@@ -1,13 +1,13 @@
-"""Decides which calls of an exported program become delegates of a claimant.
+"""Decides which calls of an exported program go into delegates of a claimant.
 
 0. Calls that tosaic cannot import stay outside: control flow, delegates of others, symbolic shapes.
-1. The claimant judges the program as tosaic's graph (`tosaic.partition`). Each node of that graph has the
-   calls that it was made of as its origins, so the groups of the plan become groups of calls.
-2. Calls without a node there (folded constants, elements of tuples) and calls with nodes in several groups
-   follow their readers.
-3. `regrouped` makes groups that can run one after another, without floats at the borders of a claimant that
-   has integers only.
-4. Each group is lowered on trial, as the program that its delegate will be. Calls that its errors name are
+1. The claimant judges the program as tosaic's graph (`tosaic.partition`). Each node of that graph records as
+   its origins the calls that it was made from, so groups of the plan become groups of calls.
+2. Calls without a node in that graph (folded constants, elements of tuples), and calls with nodes in several
+   groups, go into the group of their readers.
+3. `regrouped` makes groups that can run one after another. If the claimant supports integers only, no float
+   enters or leaves a group.
+4. Each group is lowered on trial, as the program of its delegate. Calls that errors name are
    barred, and steps 3 and 4 are repeated.
 """
 
@@ -36,7 +36,7 @@ from tosaic.partitions.propose import propose
 from tosaic.torch_operators.origins import file_name, module_path, source_of
 
 Trial = Callable[[Any], Sequence[Problem]]
-"""Returns what keeps the program of a delegate from being lowered; nothing if it lowers."""
+"""Returns the problems that prevent a delegate's program from being lowered; empty if it lowers."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class _Search:
     # ---- from calls to tosaic's graph ----
 
     def _imported(self) -> _core.Graph:
-        """Returns tosaic's graph of the calls that can be imported; the others have their reasons.
+        """Returns tosaic's graph of the calls that can be imported; records reasons for the other calls.
 
-        What is left out leaves a gap: values that come out of it are inputs of the graph.
+        Results of calls that are left out become inputs of the graph.
         """
         left_out: set[Node] = set()
         for node in self.nodes:
@@ -149,8 +149,8 @@ class _Search:
                 if source is not None:
                     wanted[node] = source
         for node in reversed(self.nodes):
-            # Elements of tuples and folded constants left no node. A dequantize call may have left several,
-            # in several groups: the graph has one node for equal calls, which each of its readers absorbs.
+            # Elements of tuples and folded constants have no node. A dequantize call may have nodes in
+            # several groups, since the graph merges equal calls, and each reader absorbs its dequantize.
             spread = len(places.get(node.name, ())) != 1
             if node.op == "call_function" and spread and node not in wanted and node.name not in self.reasons:
                 readers = {wanted.get(user) for user in node.users}
@@ -159,7 +159,7 @@ class _Search:
         return wanted
 
     def _groups(self, wanted: Mapping[Node, int], barred: Collection[Node]) -> list[list[Node]]:
-        """Returns the groups of calls that are left, each in the order of the graph."""
+        """Returns the remaining groups of calls, each in the order of the graph."""
         is_integer = not self._has_floats
         tags = [Tag(str(group), is_integer) for group in sorted(set(wanted.values()))]
         constants = constant_placeholders(self.program)
@@ -180,7 +180,7 @@ class _Search:
     # ---- trials ----
 
     def _named(self, nodes: Sequence[Node], problems: Sequence[Problem]) -> set[Node]:
-        """Returns the calls of a group that its problems name, or all calls if they name none."""
+        """Bars the calls of a group that its problems name, or all its calls if they name none."""
         found: set[Node] = set()
         for problem in problems:
             named = [n for n in nodes if problem.node == n.name or problem.node.startswith(n.name + ".")]
@@ -234,7 +234,7 @@ class _Search:
         return DelegateGroups(named, EdgePlan(self.claimant.name, described, places, plan))
 
     def _refusals(self, plan: PartitionPlan) -> dict[str, tuple[Refusal, ...]]:
-        """Returns the reasons of the claimant against each call, by name."""
+        """Returns the claimant's reasons against each call, by name."""
         found: dict[str, list[Refusal]] = {}
         for node in plan.graph.nodes:
             for origin in node.origins:
@@ -274,7 +274,7 @@ def _described(
 
 
 def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]:
-    """Returns what keeps a call from being imported, what was expected and found; else nothing."""
+    """Returns why a call cannot be imported: problem, expected, got; empty if it can."""
     if is_taken(node):
         return ("it is taken from a call that stays outside",) if node.all_input_nodes[0] in left_out else ()
     if operator_of(node) is None:

@@ -1,8 +1,8 @@
-"""Lowers the program of a delegate, and holds the payload's inputs and outputs against the program's.
+"""Lowers the program of a delegate, and compares the payload's inputs and outputs with the program's.
 
-A runtime copies bytes: it knows the tensors of the program around the delegate, and passes their memory in
-the order and with the elements that they have there. So each input and output of the payload is the tensor
-of the program, in its physical shape: the extents in dim order.
+A runtime copies bytes: it passes the memory of the tensors around the delegate, in their order and dtype. So
+each input and output of the payload must be the tensor of the program in its physical shape: the extents in
+dim order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lower_delegate(program: Any, target: str) -> Lowered:
 
 
 def problems_of_delegate(program: Any, target: str) -> Sequence[Problem]:
-    """Returns what keeps the program of a delegate from being lowered; nothing if it lowers."""
+    """Returns the problems that prevent a delegate's program from being lowered; empty if it lowers."""
     try:
         lowered = _lowered(program, target)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
@@ -108,7 +108,7 @@ def _border_problems(program: Any, lowered: Lowered) -> list[Problem]:
 
 
 def _port_problems(side: str, node: Node, value: _core.Value) -> list[Problem]:
-    """Returns the problems of a port: one for each call of the delegate that reads or makes it."""
+    """Returns the problems of a port: one for each call of the delegate that reads or computes it."""
     tensor = node.meta["val"]
     code = CODE_OF.get(tensor.dtype)
     dtype = str(tensor.dtype) if code is None else _core.DTYPES[code]

@@ -1,12 +1,12 @@
-"""Gives each reader of a dequantize node a dequantize node of its own.
+"""Copies dequantize nodes, so that each reader has its own.
 
 ::
 
     x ─▶ dequantize ─┬▶ a        x ─┬▶ dequantize ─▶ a
                      └▶ b           └▶ dequantize ─▶ b
 
-A delegate that has integers only takes a dequantize node together with its reader. If readers in two
-delegates, or in a delegate and on the host, shared one, floats would have to cross.
+A delegate that supports integers only takes a dequantize node together with its reader. If two readers in
+different delegates, or in a delegate and on the host, shared such a node, floats would enter a delegate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tosaic.fx.io.quantize_calls import is_dequantize
 def with_own_dequantize(program: Any) -> Any:
     """Returns the program in which each dequantize node has one reader.
 
-    The program itself is returned if that holds already. It is not changed.
+    The program itself is returned if each dequantize node has one reader already. It is not changed.
     """
     if not any(map(_is_shared, program.graph.nodes)):
         return program

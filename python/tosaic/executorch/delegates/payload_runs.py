@@ -1,4 +1,4 @@
-"""`run_payloads`: runs what ExecuTorch lowered, without its runtime."""
+"""`run_payloads`: runs a program with delegates without ExecuTorch's runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_payloads(
 ) -> list[torch.Tensor]:
     """Runs a program that ExecuTorch lowered: the payload of each delegate, and all other calls with torch.
 
-    Torch itself runs the original module of a delegate, which hides what its backend made of it.
+    Torch alone would run the original module of a delegate, and not the payload that its backend made.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def run_payloads(
     inputs : sequence
         The arguments of the program.
     engines : mapping of str to callable, optional
-        By backend, what runs its payloads: a function of the payload and its arrays that returns arrays. They
-        are row-major in physical shapes: the extents in dim order. Payloads of ``TOSABackend``, which are
-        ``.tosa`` files, run on tosaic's executor unless there is another entry.
+        By backend, the function that runs its payloads: it gets the payload and arrays, and returns arrays.
+        They are row-major in physical shapes: the extents in dim order. Payloads of ``TOSABackend``, which
+        are ``.tosa`` files, run on tosaic's executor unless there is another entry.
     method : str
         The method of an EdgeProgramManager.
 

@@ -1,6 +1,6 @@
 """Runs a program of ExecuTorch: the payload of each delegate, and all other calls with torch.
 
-ExecuTorch passes the address of a tensor to a delegate, and checks its dtype and its bytes, not its order.
+ExecuTorch passes the address of a tensor to a delegate; it checks dtype and byte size, but not the order.
 Here, a tensor in another order than the delegate declares is refused.
 """
 
@@ -113,7 +113,7 @@ class _Run(Interpreter):
         return [self._result(i, *each) for i, each in enumerate(zip(found, outputs, strict=True))]
 
     def _result(self, i: int, array: Array, declared: Any) -> torch.Tensor:
-        """Returns the tensor that the array of an output is."""
+        """Returns the output tensor whose memory an array represents."""
         order = tuple(declared.dim_order())
         shape = [declared.shape[axis] for axis in order]
         is_held = is_held_as(_name(declared.dtype), dtype_name(array.dtype))

@@ -1,4 +1,4 @@
-"""The qparams at inputs and outputs of a program of ExecuTorch, also where they are inside of delegates."""
+"""The qparams at inputs and outputs of an ExecuTorch program, also if delegates have the quantize nodes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ProgramPorts:
     Attributes
     ----------
     signature : Signature
-        Indices of its leaves are places in `inputs` and `outputs`.
+        The indices of its leaves are positions in `inputs` and `outputs`.
     inputs, outputs : tuple of Port
-        The user's tensors. ``quantized`` has the qparams of a quantize node that reads a float input, and of
-        a dequantize node that reads integers; so at outputs. A symbolic size is -1.
+        The user's tensors. ``quantized`` has the qparams of the quantize node that reads a float input, or of
+        the dequantize node that reads an integer input; outputs likewise. A symbolic size is -1.
     """
 
     signature: Signature
@@ -110,7 +110,7 @@ def _qparams(program: Any) -> tuple[list[tuple[QParams, ...]], list[tuple[QParam
 
 
 def _read(found: Quantizations, node: Node, user: Node) -> tuple[QParams, ...]:
-    """Returns the qparams with which a call reads a value."""
+    """Returns the qparams with which a dequantize call or a delegate reads a value; else empty."""
     if is_call(user, "dequantize") and user.args[0] is node:
         return (found.qparams(user),)
     if getattr(user.target, "__name__", "") != _CALL:
@@ -121,7 +121,7 @@ def _read(found: Quantizations, node: Node, user: Node) -> tuple[QParams, ...]:
 
 
 def _made(found: Quantizations, node: Node) -> tuple[QParams, ...]:
-    """Returns the qparams with which a call makes a value."""
+    """Returns the qparams with which a quantize call or a delegate makes a value; else empty."""
     if is_call(node, "quantize"):
         return (found.qparams(node),)
     call: Any = node.args[0] if node.target is operator.getitem else None

@@ -1,4 +1,4 @@
-"""Makes the program of the nodes of a delegate, as ExecuTorch does. The program around it is not changed."""
+"""Makes an exported program from the nodes of a delegate, as ExecuTorch does, and changes no other one."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def constant_placeholders(program: Any) -> dict[str, InputSpec]:
 
 
 def delegate_program(program: Any, nodes: Collection[Node]) -> Any:
-    """Returns an exported program of some nodes of another one.
+    """Returns an exported program of some nodes of another program.
 
-    Values that enter are its user inputs, and those that others read are its user outputs, both in the order
-    of the graph. Constants belong to the program. Nodes have the names that they have outside.
+    Values from outside become its user inputs, and values that outside nodes read become its user outputs,
+    in the order of the graph. Constants become its own. Nodes keep their names.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""`set_runtime_ids`: delegates get the ids of the runtimes that read their payloads.
+"""`set_runtime_ids`: writes into delegates the ids of the runtimes that read their payloads.
 
 ::
 
     partition ─▶ preprocess (found by the class name) ─▶ id of the runtime ─▶ to_executorch
 
-ExecuTorch writes the name of the class that lowered a delegate into the file, where the runtime looks for
-its own id. ``to_edge_transform_and_lower`` shows the lowered program to each partitioner when all delegates
-are made: there, `TosaicPartitioner` calls this function.
+ExecuTorch writes into the file the name of the class that lowered a delegate, but a runtime looks for its own
+id. ``to_edge_transform_and_lower`` shows the lowered program to each partitioner after all delegates are
+made: then `TosaicPartitioner` calls this function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def set_runtime_ids(program: Any) -> int:
     Returns
     -------
     int
-        The number of delegates that got an id. Those that have it already do not count.
+        The number of delegates that got an id, without delegates that had it already.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""The compile specs of our delegates: how the partitioner tells the backend what to do.
+"""The compile specs of our delegates, through which the partitioner passes options to the backend.
 
-`tosaic.partitions.payload_kinds` says which entries there are. Specs of the user follow.
+`tosaic.partitions.payload_kinds` says which entries there are. The user's specs come after them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHERE = "preprocess"
 
 @dataclass(frozen=True)
 class DelegateSpec:
-    """What the backend is told.
+    """The options of a delegate for the backend.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
     Raises
     ------
     InvalidGraph
-        A spec of the user is none, or has a key of ours.
+        An entry of `given` is no compile spec, or has a key of ours.
     """
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 

@@ -79,9 +79,9 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
 
     Notes
     -----
-    ``to_edge_transform_and_lower(exported, partitioner=[partitioner])`` is the way for which ExecuTorch made
-    partitioners. With ``to_edge`` and ``to_backend``, calls are decomposed, `remember` has to be called
-    before, and `set_runtime_ids` afterwards.
+    ExecuTorch made partitioners for ``to_edge_transform_and_lower(exported, partitioner=[partitioner])``.
+    With ``to_edge`` and ``to_backend``, composite calls are decomposed, `remember` has to be called before,
+    and `set_runtime_ids` afterwards.
 
     Buffers that the program writes stay outside of delegates: a delegate gets their values, and returns the
     new ones. Bodies of control flow are not entered.
@@ -162,7 +162,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
         return self.plan.why(node)
 
     def remember(self, program: Any) -> None:
-        """Notes the weights of an edge program, before ``to_backend`` shows the partitioner fake ones.
+        """Records the weights of an edge program, before ``to_backend`` shows the partitioner fake ones.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
     # ---- what ExecuTorch calls ----
 
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
-        """Returns the program in which each reader of a dequantize node has one of its own."""
+        """Returns the program in which each reader of a dequantize node has its own."""
         if self._plans:  # of an earlier lowering
             self._plans.clear()
             self._whole.clear()
@@ -237,7 +237,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
         return found
 
     def _require_taken(self, program: Any, found: DelegateGroups) -> None:
-        """Refuses a program in which a call would be left that ExecuTorch did not decompose for us."""
+        """Refuses a program in which a call that was kept whole for a delegate is in no delegate."""
         inside = {node for nodes in found.groups.values() for node in nodes}
         whole = {*self._whole} & decomposed_operators()
         for node in program.graph.nodes:

@@ -1,10 +1,10 @@
 """The weights of a program whose state is fake.
 
-ExecuTorch calls a partitioner with a program whose parameters and buffers are fake tensors, so that they are
-not copied. Whether a call lowers depends on numbers among them, such as the scales of weights. A fake tensor
-does not lead back to the tensor that it stands for. But the mode that made it returns the same fake tensor
-again for that tensor, so a candidate can be checked. Candidates are the weights of the programs that
-ExecuTorch showed before, and the tensors that the mode knows.
+ExecuTorch passes a partitioner a program whose parameters and buffers are fake tensors, to avoid copies. But
+whether a call lowers depends on some of their numbers, such as the scales of weights. A fake tensor does not
+refer to the real tensor. But the mode that made it returns the same fake tensor again for the same real
+tensor, so a candidate can be checked. Candidates are the weights of the programs that ExecuTorch showed
+before, and the tensors that the mode knows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tosaic.base.options import invalid
 
 
 class WeightSources:
-    """Weights that were seen, without keeping them alive."""
+    """The weights of programs shown before, by weak references."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[weakref.ref[Any]]] = {}
 
     def remember(self, program: Any) -> None:
-        """Notes the parameters and buffers of an exported program."""
+        """Records the parameters and buffers of an exported program."""
         for name, tensor in program.state_dict.items():
             if not isinstance(tensor, FakeTensor):
                 known = [ref for ref in self._seen.get(name, ()) if ref() is not None]
@@ -75,7 +75,7 @@ def _like(tensor: Any, candidates: Iterable[Any]) -> Iterator[Any]:
 
 
 def _known_to(mode: Any) -> list[Any]:
-    """Returns the real tensors of which a mode made fake ones; none if torch does not list them."""
+    """Returns the real tensors for which a mode made fake tensors; empty if torch does not list them."""
     converter = getattr(mode.fake_tensor_converter, "meta_converter", None)
     table = getattr(getattr(converter, "describer", None), "lookup_tensor", None)
     keys = getattr(table, "keys", None)

@@ -1,8 +1,8 @@
 """Operators that stay whole until a program is partitioned, because a delegate takes their calls.
 
-ExecuTorch decomposes calls for which its kernels have no operator: softmax, layer norm, attention,
-hardswish. A decomposed call of a quantized program has floats between its parts, and is lowered less exactly
-or not at all. A call that stays whole must be in a delegate afterwards: ExecuTorch cannot decompose it any
+ExecuTorch decomposes composite calls for which it has no kernel: softmax, layer norm, attention, hardswish.
+The parts of a decomposed call in a quantized program exchange floats, so the call is lowered less exactly, or
+not at all. A call that stays whole must be in a delegate afterwards: ExecuTorch cannot decompose it any
 more.
 """
 
@@ -20,7 +20,7 @@ from tosaic.fx.reading.targets import row_for
 
 @dataclass(frozen=True)
 class Whole:
-    """What stays whole.
+    """The operators that stay whole.
 
     Attributes
     ----------

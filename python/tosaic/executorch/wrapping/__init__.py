@@ -1,1 +1,1 @@
-"""Partitioners of ExecuTorch around others: chosen boundaries and memory orders."""
+"""Partitioners that wrap others, to choose the boundaries and memory orders of their delegates."""

@@ -1,15 +1,15 @@
-"""Memory orders of tensors that enter and leave delegates, and the conversions that make them.
+"""Inserts conversions of memory orders for tensors that enter and leave delegates.
 
 ::
 
     x ─▶ [convert] ─▶ ┌ a ─▶ b ┐ ─▶ [convert back] ─▶ host       an order that the delegate does not have
     x ──────────────▶ └────────┘ ───────────────────▶ host       an order that it has: no node
 
-A conversion stands outside of the delegate, where the order of the value is not the declared one. After the
-delegate, readers on the host get the order that they had before. Two delegates with the same order pass a
-value without a conversion. Inside of a delegate, values have the orders that its operators make of the new
-ones. If one of its results still has another order, a conversion inside of the delegate makes the declared
-order. A delegate that computes in any order gets values as they are.
+A conversion is outside of the delegate, where the value's order differs from the declared order. After the
+delegate, readers on the host get the order that they had before. Two delegates with the same declared order
+pass a value without a conversion. Inside of a delegate, the order of each value follows from its operator and
+the new orders of its operands. If a result of the delegate still has another order, a conversion
+inside of the delegate makes the declared order. A delegate with order "any" gets values unconverted.
 
 Two orders agree if they place the elements of a value at the same addresses: axes of extent 1 do not count.
 """
@@ -71,7 +71,7 @@ class _Conversions:
     orders: Orders
     held: frozenset[Node]
     convert: Callable[[Node, Order], tuple[Any, dict[str, Any]]]
-    _changed: set[Node] = field(default_factory=set)  # nodes whose readers see another order than before
+    _changed: set[Node] = field(default_factory=set)  # nodes whose value has another order than before
 
     def run(self) -> bool:
         count = len(self.graph.nodes)
@@ -89,7 +89,7 @@ class _Conversions:
         return len(self.graph.nodes) != count or bool(grids)
 
     def _compute_again(self, node: Node) -> None:
-        """Gives a node of a delegate the value that its operator makes of its changed operands."""
+        """Sets a delegate node's value to its operator's result for the changed operands."""
         operator = operator_of(node) or node.target
         if isinstance(operator, torch._ops.HigherOrderOperator) or not callable(operator):
             return  # the bodies of control flow keep their orders
@@ -98,7 +98,7 @@ class _Conversions:
         self._changed.add(node)
 
     def _pass_on(self, node: Node, before: Order) -> None:
-        """Gives the readers of a value that are not in its delegate the order that each of them needs."""
+        """Converts a value for readers outside of its delegate into the order that each of them needs."""
         own = self.group.get(node)
         source = self._declared_output(node, own)
         if source is node and lies_in(node.meta["val"], before):
@@ -123,7 +123,7 @@ class _Conversions:
                     self._changed.add(result)
 
     def _declared_output(self, node: Node, own: Hashable) -> Node:
-        """Returns the node that has the declared order of an output; it may be a new one in the delegate."""
+        """Returns an output in its declared order: the node itself, or a new conversion in the delegate."""
         leaves = own is not None and any(self.group.get(reader) != own for reader in node.users)
         if not leaves or own not in self.orders:
             return node

@@ -5,8 +5,8 @@
     {"grid": "contiguous", "*": ...}        one tensor, and all others
     "any"                                   the delegate computes in any order: nothing is converted for it
 
-A grid of a sampler has rank 4, too, but its axes are N, H, W and the coordinates: it is not an image. A value
-is a grid if a sampler reads it as its grid, also after or before calls that retain the axes.
+The grid of a sampler also has rank 4, but its axes are N, H, W and the coordinates: it is not an image. A
+value is a grid if a sampler reads it as its grid, directly or through calls that keep the axes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tosaic.fx.io.user_ports import user_ports
 CHANNELS_LAST = (0, 2, 3, 1)
 ANY: Literal["any"] = "any"
 OTHERS = "*"
-"""The entry of all tensors that have none of their own."""
+"""The key of the entry for all tensors without their own entry."""
 GRID = "tosaic_sampling_grid"
-"""Key of the metadata of a grid: its sampler may be in a delegate when the borders are checked."""
+"""Key of the metadata of a grid, because its sampler may be in a delegate when the borders are checked."""
 
 Order: TypeAlias = tuple[int, ...]
 Wanted: TypeAlias = Order | Literal["any"] | None
@@ -61,11 +61,11 @@ class Declared:
         At most one dim order for each rank. A tensor of another rank has the order that the program gives it.
         None: row-major at every rank.
     images : bool
-        The orders concern images only, and no grids of samplers.
+        The orders apply to images only, and not to grids of samplers.
     is_any : bool
-        The delegate takes and makes every order.
+        The delegate accepts and returns every order.
     tensors : tuple of pair
-        The tensors that have entries of their own, by name.
+        The name and the order of each tensor with its own entry.
     """
 
     orders: tuple[Order, ...] | None = ()
@@ -74,7 +74,7 @@ class Declared:
     tensors: tuple[tuple[str | int, Declared], ...] = ()
 
     def of(self, rank: int, *, is_grid: bool) -> Wanted:
-        """Returns the order of a tensor without an entry of its own."""
+        """Returns the order of a tensor without its own entry."""
         if self.is_any:
             return ANY
         if self.orders is None:
@@ -98,7 +98,7 @@ class BorderOrders:
 
 @dataclass
 class Borders:
-    """The declared orders of the tensors of one program, by name, so that copies of its graph have them, too.
+    """The declared orders of one program's tensors, by name, so that they also hold for copies of its graph.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Borders:
     _seen: dict[str, dict[str, None]] = field(default_factory=lambda: {"input": {}, "output": {}})
 
     def of(self, side: str, node: Node) -> Wanted:
-        """Returns the order of a tensor at a border; None if the program already gives it that order."""
+        """Returns the declared order of a tensor at a border; None if it may have the program's order."""
         declared = self.declared.inputs if side == "input" else self.declared.outputs
         names = self._names.of(side, node)
         self._seen[side].update(dict.fromkeys(str(each) for each in names[:1]))
@@ -140,7 +140,7 @@ class Borders:
 
 
 class _Names:
-    """By what names a caller may mean a tensor at a border."""
+    """The names by which a caller may refer to a tensor at a border."""
 
     def __init__(self, program: Any) -> None:
         ports = user_ports(program)
@@ -151,7 +151,7 @@ class _Names:
                 self._outputs.setdefault(node.name, []).extend((port.path, i))
 
     def of(self, side: str, node: Node) -> list[str | int]:
-        """Returns the names: the best one first."""
+        """Returns the names of a tensor, with the preferred name first."""
         chain = list(_behind_conversions(node))
         nodes: list[str | int] = [each.name for each in chain]
         if side == "input":
@@ -160,7 +160,7 @@ class _Names:
 
 
 def _behind_conversions(node: Node) -> Iterator[Node]:
-    """Yields a node, and what it is a quantized, dequantized or otherwise arranged copy of."""
+    """Yields a node, and then each node of which it is a quantized, dequantized or reordered copy."""
     yield node
     while _is_conversion(node):
         node = node.args[0]  # type: ignore[assignment]
@@ -205,7 +205,7 @@ def _is_of_rank_4(node: Node) -> bool:
 
 
 def _keeps_axes(node: Node) -> bool:
-    """True if each axis of the result means what it means in the operands."""
+    """True if each axis of the result has the same meaning as in the operands."""
     operator = operator_of(node)
     is_elementwise = operator is not None and torch.Tag.pointwise in operator.tags
     return is_elementwise or schema_of(node).name in _KEEP_AXES or is_conversion(node)

@@ -4,8 +4,8 @@ ExecuTorch refuses a partitioner that changes the program. Passes may change it,
 
     to_edge ─▶ transform_passes ─▶ partitioners ─▶ backends
 
-So this pass asks the partitioners where the borders will be. It lets ExecuTorch lower the program with a
-backend that compiles nothing, so that each partitioner sees the delegates of the partitioners before it.
+So this pass runs the partitioners once to learn where the borders will be. It lets ExecuTorch lower the
+program with a backend that compiles nothing, so that each partitioner sees the delegates of earlier ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRIAL: ContextVar[bool] = ContextVar("tosaic_order_trial", default=False)
 
 
 def is_trial() -> bool:
-    """True while the borders are asked for, before the conversions are there."""
+    """True while the pass runs the partitioners to find the borders, before it inserts conversions."""
     return _TRIAL.get()
 
 
@@ -85,7 +85,7 @@ class OrderConversions(ExportedProgramPassBase):  # type: ignore[misc]
         return ExportedProgramPassResult(made, True)
 
     def _delegates(self, program: Any) -> dict[str, tuple[int, str]]:
-        """Returns the partitioner and the tag of each node that a partitioner takes, by name."""
+        """Returns the partitioner and the tag of each node that goes into a delegate, by name."""
         found: dict[str, tuple[int, str]] = {}
         with _trial():
             for i, partitioner in enumerate(self._partitioners):
@@ -128,7 +128,7 @@ class TosaicTrialBackend(BackendDetails):  # type: ignore[misc]
 
 
 class _Trial(Partitioner):  # type: ignore[misc]
-    """Tags nodes as another partitioner, for the backend that compiles nothing."""
+    """Tags nodes like another partitioner, but for the backend that compiles nothing."""
 
     def __init__(self, inner: Partitioner) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""`layout_pass`: a layout plan as a pass of ExecuTorch.
+"""`layout_pass`: applies a layout plan as a pass of ExecuTorch.
 
-ExecuTorch's passes compute the strides of every call anew. A plan that only annotates them would be lost, so
-this pass inserts conversions (`tosaic.fx.apply_layout` with mode ``convert``): after them, calls compute
-the planned orders by themselves, also through quantize and dequantize nodes.
+ExecuTorch's passes recompute the strides of every call, so a plan that only annotates strides would be lost.
+This pass inserts conversions (`tosaic.fx.apply_layout` with mode ``convert``): the planned orders of later
+calls then follow from their operands, also through quantize and dequantize nodes.
 """
 
 from __future__ import annotations

@@ -66,21 +66,21 @@ class HostOperators:
     def _is_source(self, named: _Named, node: Node) -> bool:
         operator = torch_operator(node.target)
         if operator is not None and operator._schema.name.startswith(CONVERSION_LIBRARIES):
-            return False  # torchao gives quantize and dequantize nodes the sources of the call next to them
+            return False  # torchao copies sources of neighbouring calls to quantize and dequantize nodes
         return any(named.is_text(target) for target in source_targets(node))
 
     def hold(self, target: Any) -> bool:
-        """True if an operator, of torch or of the edge dialect, is one of these."""
+        """True if an operator, of torch or of the edge dialect, is one of the host operators."""
         operator = torch_operator(target)
         return operator is not None and any(each.means(operator) for each in self.named)
 
     def overloads_in(self, module: GraphModule) -> list[Any]:
-        """Returns the operators of torch that the graph and its bodies call and that are some of these."""
+        """Returns torch's overloads of host operators that the graph and its bodies call."""
         found = (operator_of(node) for node in _calls(module) if self.hold(node.target))
         return list(dict.fromkeys(found))
 
     def require_calls(self, module: GraphModule) -> None:
-        """Raises InvalidGraph if a graph and its bodies have no call of one of the operators.
+        """Raises InvalidGraph if a host operator has no call in a graph and its bodies.
 
         Calls in delegates count, too: a partitioner before this one may have taken all of them.
         """
@@ -148,7 +148,7 @@ def _read(where: str, text: str) -> _Named:
 
 
 def _readings(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yields what a name may mean: a qualified operator, and an overload."""
+    """Yields the possible meanings of a name: a qualified operator, and an overload or None."""
     first, *rest = text.replace("::", ".").split(".")
     if not rest:
         yield f"aten::{first}", None

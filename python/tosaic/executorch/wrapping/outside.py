@@ -1,4 +1,4 @@
-"""Nodes that stay outside of delegates: nodes of quantized inputs and outputs, and of host operators.
+"""Finds the nodes that stay outside of delegates: of quantized inputs and outputs, and of host operators.
 
 ::
 
@@ -6,9 +6,9 @@
     ... ─▶ [dequantize ─▶ view] ─▶ output                  a quantized output
     ... ─▶ [dequantize ─▶ sampler ─▶ quantize] ─▶ ...      a host operator
 
-A dequantize node in front of an output or of a host operator may have other readers, which would read floats
-from outside. `with_own_dequantize` gives the output or the operator dequantize nodes of its own. Only
-programs that are not yet partitioned can be changed so.
+A dequantize node in front of an output or a host operator may have other readers. They would then read floats
+from outside of their delegates. `with_own_dequantize` copies the dequantize node for the output or operator.
+This is possible only before the program is partitioned.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Outside:
         InvalidGraph
             A port does not exist, or the program does not call a host operator.
         QuantMismatch
-            Nothing quantizes an input, or nothing dequantizes an output.
+            An input that was named is not quantized, or an output is not dequantized.
         """
         self.host.require_calls(program.graph_module)
         found: set[Node] = set()
@@ -162,7 +162,7 @@ class Outside:
     # ---- dequantize nodes with other readers ----
 
     def _shared(self, program: Any) -> Iterator[_Shared]:
-        """Yields chains that something else than their output or host operator reads, too."""
+        """Yields chains of an output or a host operator that other nodes read, too."""
         chosen = self._outputs_of(program)
         output = next(iter(reversed(program.graph.nodes)))
         for port, chain in chosen:
@@ -170,7 +170,7 @@ class Outside:
             others = [p for p, _ in chosen if p.node is port.node]
             if _has_other_readers(chain, output) or own > len(others):
                 yield _Shared(chain, output, port.spec)
-        for node in program.graph.nodes:  # not of bodies, which the changed program shares with the given one
+        for node in program.graph.nodes:  # without bodies, which the copy of the program shares
             for chain in operand_chains(node) if self.host.match(node) else ():
                 if _has_other_readers(chain, node):
                     yield _Shared(chain, node, None)
@@ -178,11 +178,11 @@ class Outside:
 
 @dataclass(frozen=True)
 class _Shared:
-    """A dequantize node and layout operators, some of which have other readers, too."""
+    """A dequantize node and the layout operators after it, some of which have other readers, too."""
 
     chain: list[Node]
     reader: Node
-    result: int | None  # the place among the results, if the reader is the output node
+    result: int | None  # position among the results if the reader is the output node
 
     def separate(self) -> None:
         """Copies the chain for its reader."""
@@ -236,7 +236,7 @@ def operand_chains(node: Node) -> list[list[Node]]:
 
 
 def around(node: Node) -> set[Node]:
-    """Returns a call with the dequantize nodes of its operands and the quantize nodes of its results."""
+    """Returns a call, with the dequantize nodes of its operands and the quantize nodes of its results."""
     found = {node, *(each for chain in operand_chains(node) for each in chain)}
     results = [node]
     while results:

@@ -1,4 +1,4 @@
-"""Any partitioner of ExecuTorch, with chosen boundaries and memory orders."""
+"""Wraps partitioners of ExecuTorch, to choose boundaries and memory orders of delegates."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def wrap_partitioner(
         Whether the backend has no floats. Then no float tensor enters or leaves a delegate. Default: as the
         TOSA specification in the compile specs says, and False for backends without one.
     orders : None, str, tuple of int or mapping
-        The memory order of the tensors that enter and leave delegates: ``"contiguous"``; ``"channels_last"``,
-        which concerns tensors of rank 4, except for grids of samplers; a dim order, which concerns all
-        tensors of its rank; or ``"any"`` for a backend that computes in any order, for which nothing is
-        converted. ExecuTorch can convert to these two orders only. ``{"inputs": ..., "outputs": ...}`` has an
-        order for each side, or None, or a mapping by tensor: by path or index of the user's input (output),
-        or by name of the node that makes the tensor, with ``"*"`` for all others. None: as the program gives
-        them. `order_conversions` makes the conversions.
+        The memory order of the tensors that enter and leave delegates. ``"contiguous"``; ``"channels_last"``,
+        for tensors of rank 4 other than grids of samplers; a dim order, for all tensors of its rank; or
+        ``"any"``, for a backend that computes in any order, so that nothing is converted. ExecuTorch can
+        convert to contiguous and channels last only. ``{"inputs": ..., "outputs": ...}`` has for each side an
+        order, None, or a mapping by tensor: by path or index of the user's input (output), or by name of the
+        node that makes the tensor, with ``"*"`` for all others. None: the order that the program has.
+        `order_conversions` makes the conversions.
 
     Returns
     -------
     WrappedPartitioner
-        For ``to_edge_transform_and_lower``, which also gives outputs and host operators dequantize nodes of
-        their own. Without it (``to_edge`` and ``to_backend``), a dequantize node that other nodes read, too,
-        leaves its delegate for all of them.
+        For ``to_edge_transform_and_lower``, which also copies dequantize nodes for outputs and host ops.
+        With ``to_edge`` and ``to_backend``, a dequantize node that other nodes also read stays outside of
+        delegates for all its readers.
 
     Raises
     ------
@@ -79,8 +79,8 @@ def wrap_partitioner(
 
     Notes
     -----
-    The remaining nodes of a tag become the fewest groups for which the delegates of all tags can run one
-    after another. Groups that compute nothing any more are left to the host.
+    The remaining nodes of a tag become as few groups as possible such that the delegates of all tags can run
+    one after another. Groups that no longer compute anything run on the host.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def wrap_partitioner(
 
 
 def read_outside(where: str, quantized_inputs: Any, quantized_outputs: Any, host_ops: Any) -> Outside:
-    """Reads the options that say what stays outside of delegates: see `wrap_partitioner`.
+    """Reads the options that name nodes outside of delegates: see `wrap_partitioner`.
 
     Raises
     ------
@@ -126,9 +126,9 @@ def read_outside(where: str, quantized_inputs: Any, quantized_outputs: Any, host
 def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     """Returns the passes that convert tensors to the orders that wrapped partitioners declare.
 
-    A conversion stands outside of a delegate where a tensor enters it, or leaves it for the host, in another
-    order than its reader needs. It is ``dim_order_ops._to_dim_order_copy``, which runs at run time. Where the
-    orders agree, there is none. Everything outside of delegates keeps its order.
+    A conversion is inserted outside of a delegate if a tensor enters it, or leaves it for the host, in an
+    order that its reader does not need. It is ``dim_order_ops._to_dim_order_copy``, which copies at run time.
+    Tensors outside of delegates keep their orders.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
 
     Notes
     -----
-    The passes ask the partitioners for the borders, so that these run twice. Delegates in the bodies of
+    The passes run the partitioners to find the borders, so partitioners run twice. Delegates in the bodies of
     control flow get tensors as the program gives them.
 
     Examples
@@ -173,9 +173,9 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
 def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitioner]:
     """Returns partitioners of several backends for one call of ``to_edge_transform_and_lower``.
 
-    ExecuTorch decomposes the program for one partitioner after another. An operator that only the second one
-    wants whole is decomposed for the first one already. Each of the returned partitioners keeps whole what
-    any of them wants whole. Nodes belong to the first partitioner that takes them.
+    ExecuTorch decomposes the program for one partitioner after another, so an operator that only the second
+    partitioner wants whole is already decomposed for the first. Each returned partitioner keeps every
+    operator whole that any of them wants whole. Nodes belong to the first partitioner that takes them.
 
     Parameters
     ----------
@@ -210,8 +210,8 @@ def layout_pass(
 ) -> LayoutPass:
     """Returns a pass that plans the dim orders of edge programs and inserts the conversions.
 
-    ExecuTorch's own passes compute all strides anew, and get the planned ones: an order that the plan gives
-    to a call follows from the orders of its operands, also through quantize and dequantize nodes.
+    ExecuTorch's own passes recompute all strides, and get the planned ones: the planned order of a call
+    follows from the orders of its operands, also through quantize and dequantize nodes.
 
     Parameters
     ----------

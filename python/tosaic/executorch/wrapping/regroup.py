@@ -1,4 +1,4 @@
-"""Groups of a partitioner's tags, made again after some nodes lost their tags.
+"""Regroups the nodes of a partitioner's tags after some nodes lost their tags.
 
 ::
 
@@ -6,13 +6,13 @@
 
 These statements hold afterwards, in each graph:
 
-- The delegates can run one after another, over all tags, and no group has more parts that are not connected
-  than the tag had.
-- A delegate of an integer-only backend reads no float tensor and returns none. Nodes lose their tags for
-  this.
-- A tuple and the elements taken from it are in one group, or outside.
-- A group that changed and computes nothing is outside. It has only quantize and dequantize nodes and layout
-  operators that move nothing.
+- The delegates of all tags can run one after another, and no group has more disconnected parts than its tag
+  had.
+- A delegate of an integer-only backend reads no float tensor and returns none. Nodes lose their tags to
+  ensure this.
+- A tuple and the elements taken from it are in one group, or all of them are outside.
+- No group that changed consists only of quantize and dequantize nodes and of layout operators that move
+  nothing: such a group loses its tag.
 
 The step for one statement can break another one, so all steps are repeated until no node loses its tag. The
 solver in ``partition/`` makes groups of the remaining nodes of each tag: as few as possible.
@@ -33,7 +33,7 @@ from tosaic import _core
 from tosaic.fx.io.quantize_calls import is_conversion, is_dequantize, is_move, is_quantize, operator_of
 
 TAG = "delegation_tag"
-_LARGEST = 1 << 22  # elements with which a layout operator is tried
+_LARGEST = 1 << 22  # the most elements with which a layout operator is tried
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ def regrouped(
     tags : iterable of Tag
         Other tags of nodes are ignored.
     outside : collection of Node
-        These lose their tags.
+        Nodes that lose their tags.
     is_constant : callable
         Whether a placeholder becomes part of each delegate that reads it.
     """
@@ -106,7 +106,7 @@ class _Regrouping:
                 return self._checked(group)
 
     def _checked(self, group: Mapping[Node, Any]) -> dict[str, list[list[Node]]]:
-        """Returns the groups by tag, once other code has found that they can run one after another."""
+        """Returns the groups by tag; raises an internal error if delegates would wait for each other."""
         found = _members(group)
         labels = self._labels({node: i for i, nodes in enumerate(found.values()) for node in nodes})
         if self._dag.path_back(labels) is not None:
@@ -121,7 +121,7 @@ class _Regrouping:
     # ---- nodes that lose their tags ----
 
     def _remove(self, nodes: Iterable[Node]) -> None:
-        """Removes the tags of nodes; a tuple and what is taken from it lose their tags together."""
+        """Removes the tags of nodes, and of the tuples or tuple elements that belong to them."""
         waiting = [node for node in nodes if node in self._tag]
         while waiting:
             node = waiting.pop()
@@ -161,7 +161,7 @@ class _Regrouping:
         return _is_float(node) and any(not is_inside(user) for user in node.users)
 
     def _without_work(self, group: Mapping[Node, Any]) -> list[Node]:
-        """Returns the nodes of groups that changed and compute nothing."""
+        """Returns the nodes of changed groups that compute nothing."""
         given = {frozenset(nodes) for nodes in self._given_members.values()}
         found: list[Node] = []
         for nodes in _members({node: group[node] for node in group if node in self._tag}).values():
@@ -188,9 +188,9 @@ class _Regrouping:
     def _units(self) -> list[list[Node]]:
         """Returns sets of nodes that have to be in one group.
 
-        Floats pass between nodes of a unit. A unit that would have to wait for itself is joined with what it
-        waits for, if that has the same tag. If not, the nodes of an integer-only backend lose their tags, and
-        other units are divided.
+        The nodes of a unit exchange floats. If a unit would wait for itself through other nodes, it is joined
+        with them if they have the same tag. Otherwise, its nodes lose their tags if the backend is
+        integer-only; for other backends, the unit is divided.
         """
         divided: set[Node] = set()
         paths: list[list[Node]] = []
@@ -273,7 +273,7 @@ def _members(label: Mapping[Node, Any]) -> dict[Any, list[Node]]:
 
 
 def is_taken(node: Node) -> bool:
-    """True for an element of a tuple that another call returns."""
+    """True for a getitem node, which takes an element of a tuple."""
     return node.op == "call_function" and node.target is operator.getitem
 
 

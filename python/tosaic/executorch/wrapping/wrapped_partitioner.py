@@ -1,12 +1,12 @@
-"""Partitioners around others: the inner one tags nodes, and then some tags are removed.
+"""Partitioners that wrap others: the inner one tags nodes, and then some tags are removed.
 
     inner.partition(program)     tags
     outside                      nodes that lose their tags: tosaic.executorch.wrapping.outside
     regrouped                    groups of the remaining nodes: tosaic.executorch.wrapping.regroup
     tags of the result           one for each group; constants follow the nodes that read them
 
-Operators of `host_ops` are kept whole until the program is partitioned. ExecuTorch asks for such operators
-again when everything is lowered, and refuses a program in which one of them is left. Then they are not named.
+Operators of `host_ops` stay whole until the program is partitioned. After the lowering, ExecuTorch asks again
+for whole operators, and refuses a program that still has one. Then host operators are not returned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def require_partitioner(where: str, option: str, value: Any) -> Partitioner:
 
 
 class _Around(Partitioner):  # type: ignore[misc]
-    """A partitioner that has all attributes of an inner one."""
+    """A partitioner that forwards all attributes of an inner one."""
 
     def __init__(self, inner: Partitioner) -> None:
         super().__init__(inner.spec if hasattr(inner, "_spec") else {})
@@ -57,7 +57,7 @@ class _Around(Partitioner):  # type: ignore[misc]
         return getattr(self.inner, name)
 
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
-        """Returns the program that the inner partitioner wants to be decomposed."""
+        """Returns the program that the inner partitioner makes for decomposition."""
         transform = getattr(self.inner, "transform_for_pre_decomposition", None)
         return exported_program if transform is None else transform(exported_program)
 
@@ -128,7 +128,7 @@ class WrappedPartitioner(_Around):
         """
         operators, accept = self.inner.ops_to_not_decompose(ep)
         host = self._outside.host
-        if str(ep.dialect) == "EDGE":  # asked when everything is lowered: what must not be left
+        if str(ep.dialect) == "EDGE":  # asked after lowering for operators that must not remain
             kept = [each for each in operators if not host.hold(each)]
             return kept, None if accept is None else lambda node: not host.match(node) and accept(node)
         called = host.overloads_in(ep.graph_module)
@@ -145,7 +145,7 @@ class WrappedPartitioner(_Around):
         return joined, is_whole
 
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
-        """Returns the program of the inner partitioner, with dequantize nodes that nothing else reads."""
+        """Returns the inner partitioner's program, with own dequantize nodes for outputs and host ops."""
         return self._outside.with_own_dequantize(super().transform_for_pre_decomposition(exported_program))
 
     def _nodes_outside(self, program: Any) -> set[Any]:
@@ -157,7 +157,7 @@ class WrappedPartitioner(_Around):
 
 
 class CombinedPartitioner(_Around):
-    """One of several partitioners of a program. It keeps whole what any of them wants whole."""
+    """One of several partitioners of a program. It keeps operators whole that any of them wants whole."""
 
     def __init__(self, inner: Partitioner, members: Sequence[Partitioner]) -> None:
         super().__init__(inner)
@@ -198,7 +198,7 @@ def _is_listed(target: Any, operators: Sequence[Any]) -> bool:
 
 
 def _integer_only(compile_specs: Sequence[Any]) -> bool:
-    """True if the specification of an Arm backend has integers and no floats, as "TOSA-1.0+INT+u55"."""
+    """True if the TOSA specification of an Arm backend has integers and no floats: "TOSA-1.0+INT+u55"."""
     for spec in compile_specs:
         if spec.key == "tosa_spec":
             value = spec.value.decode() if isinstance(spec.value, bytes | bytearray) else str(spec.value)
@@ -207,7 +207,7 @@ def _integer_only(compile_specs: Sequence[Any]) -> bool:
 
 
 class _Names:
-    """Names of tags: a tag keeps its name in its first group."""
+    """Names for the groups of tags: the first group of a tag keeps the name of the tag."""
 
     def __init__(self, tags: Iterator[str]) -> None:
         self.made: dict[str, list[str]] = {tag: [tag] for tag in tags}
@@ -226,12 +226,12 @@ class _Names:
 
 
 class _Placeholders:
-    """Parameters, buffers and constants of a program, and what the inner partitioner did with them.
+    """Parameters, buffers and constants of a program, and whether the inner partitioner tagged them.
 
-    ExecuTorch copies a constant that delegates and the host read. It also copies a buffer that the program
-    writes, which would then be two buffers. So such a buffer belongs to a delegate only if nobody else reads
-    it and the delegate computes its new value. A constant that must not be copied (``no_copy``) becomes an
-    input of delegates if it has several readers.
+    If delegates and the host read a constant, ExecuTorch copies it. ExecuTorch would also copy a buffer that
+    the program writes, and the copies would differ. So such a buffer belongs to a delegate only if no other
+    node reads it and the delegate computes its new value. A constant that must not be copied (``no_copy``)
+    becomes an input of delegates if it has several readers.
     """
 
     def __init__(self, program: Any) -> None:
@@ -254,7 +254,7 @@ class _Placeholders:
         return node in self._tagged and self._buffer_of.get(node.name) not in self._new_value
 
     def follow_readers(self) -> None:
-        """Tags each placeholder as the nodes that read it, if the inner partitioner tagged it."""
+        """Gives each placeholder that the inner partitioner tagged the tag of its readers."""
         for node in self._tagged:
             del node.meta[TAG]
             readers = {user.meta.get(TAG) for user in node.users}

@@ -1,1 +1,1 @@
-"""Files of torch: what they name is imported, and what could run code is left out."""
+"""Reads files of torch: imports the libraries that a file names, and leaves out all that could run code."""

@@ -143,7 +143,7 @@ def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
 
 
 def _programs(archive: zipfile.ZipFile) -> list[str]:
-    """Returns the members that hold exported programs. Older versions of torch wrote one, of another name."""
+    """Returns the members that hold exported programs. Older torch wrote one at the top level."""
     return [
         name
         for name in archive.namelist()
@@ -176,7 +176,7 @@ def _classes(document: Any) -> Iterator[str]:
             try:
                 yield from (name for name in _strings(parsed_json(text), "type") if "." in name)
             except ValueError:
-                continue  # torch reports what is wrong with it
+                continue  # torch reports what is wrong with this JSON
 
 
 def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
@@ -228,7 +228,7 @@ def _load_class(name: str, what: str) -> None:
 
 
 def _installed_package(name: str) -> tuple[str, ...]:
-    """Returns the package of that name if it is installed. A script in the working directory is none."""
+    """Returns the package of that name if it is installed; no script in the working directory counts."""
     is_installed = not name.startswith("_") and name in importlib.metadata.packages_distributions()
     return (name,) if is_installed else ()
 

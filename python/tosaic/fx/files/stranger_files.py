@@ -11,8 +11,8 @@ torch's loader trusts a file. These parts of it run code, when the program is lo
     trees of arguments and results                        modules that are imported, for enums, defaultdicts
 
 The copy has only the program, weights and constants. Pickled tensors are read by `tensor_pickles`, which
-executes no pickle, and written anew. Lists say what else a program may have: a plain name,
-an arithmetic expression, an operator that is registered. A file with anything else needs the caller's trust.
+executes no pickle, and written anew. The program may have only plain names, arithmetic expressions and
+registered operators, by the lists of this file. A file with anything else needs the caller's trust.
 
 Entries of the copy are views of the mapped file, so that weights are not copied.
 """
@@ -52,7 +52,7 @@ _CONSTANT_PREFIX = "tensor_"
 _SMALL = 1 << 16
 _LARGEST_ELEMENT = 16  # bytes, of complex128
 
-# What torch.fx writes into code between quotes, or nowhere: no quote, no backslash, no control character.
+# torch.fx writes strings with none of these characters into code only between quotes, or not at all.
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SYMBOL = re.compile(r"[A-Za-z_]{1,16}[0-9]{0,7}")
 _NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]{1,4})?")
@@ -71,7 +71,7 @@ _TEXTS = {
     "as_string",
     "as_strings",
 }
-"""Keys whose strings torch never writes into code: remarks on a node, and strings that are arguments."""
+"""Keys of the JSON whose strings torch never writes into code: remarks on nodes, and string arguments."""
 
 _ARITHMETIC = "eq ne le ge lt gt neg pos mul add sub floordiv mod pow truediv and_ or_ lshift rshift"
 _SYMBOLIC = "sym_not sym_int sym_float sym_ite sym_max sym_min sym_sqrt"
@@ -141,7 +141,7 @@ _EXPRESSION_CALLS = frozenset(_CALLS_IN_EXPRESSIONS.split())
 
 
 class _RefusedError(Exception):
-    """What the file has that could run code: the place and the value."""
+    """The file has something that could run code; the message says what and where."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _bytes(document: Any) -> bytes:
 
 
 def _require_plain(document: Any) -> None:
-    """Refuses a string that torch may write into code or evaluate, unless it has the plain form there."""
+    """Refuses a string that torch may write into code or evaluate, unless it has the form allowed there."""
     pending: list[tuple[str, str, Any]] = [("", "", document)]
     while pending:
         above, key, item = pending.pop()
@@ -301,11 +301,11 @@ def _is_expensive(tree: ast.Expression) -> bool:
 
 
 class _TooLargeError(Exception):
-    """A number has more than `_MOST_BITS` bits, or as many as a symbol says."""
+    """A number may have more than `_MOST_BITS` bits, or its exponent is no plain number."""
 
 
 def _bits(node: ast.expr) -> int:
-    """Returns how many bits numerator and denominator of a size have at most, if symbols have 64 each."""
+    """Returns an upper bound of the bits of a size's numerator and denominator, if symbols have 64 each."""
     if isinstance(node, ast.Constant):
         found = _bits_of_constant(node.value)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
@@ -381,7 +381,7 @@ def _require_keywords(root: Any) -> None:
 
 
 def _parsed(context: Any) -> Any:
-    """Returns a context as JSON. A class that writes its own contexts may write any string."""
+    """Returns the context of a tree as JSON. Contexts that classes write themselves may be any string."""
     try:
         return json.loads(context) if isinstance(context, str) else context
     except ValueError:
@@ -449,7 +449,7 @@ def _fault_of_target(target: str) -> str:
         found = getattr(found, part, None)
     if not isinstance(found, torch._ops.OpOverload):
         return "which is no operator that is registered"
-    declared = found._schema.name  # not what the file calls it
+    declared = found._schema.name  # the schema's name; the file may use an alias
     acts = declared in _ACTING or declared.partition("::")[0] in _ACTING_NAMESPACES
     strings = [each.name for each in found._schema.arguments if "str" in str(each.type)]
     if acts or any(_ACTING_ARGUMENT.search(each) for each in strings):
@@ -493,10 +493,10 @@ def _tensors(archive: Archive, folder: str, config: str) -> Iterator[tuple[str, 
 
 
 def _require_memory(archive: Archive, entry: str, name: str, meta: Any) -> None:
-    """Counts the memory of a tensor that has more elements than its entry, which torch makes or we copy.
+    """Reserves memory for a tensor with more elements than its entry has in the file.
 
     torch makes zeros for an entry without bytes, and a stride of 0 repeats an element. torch itself refuses a
-    tensor that is not inside of its entry.
+    tensor that reads outside of its entry.
     """
     try:
         count = math.prod(int(size["as_int"]) for size in meta["sizes"])
@@ -553,7 +553,7 @@ class _Segments(io.RawIOBase):
     def write(self, data: Any) -> int:
         piece = memoryview(data).cast("B")
         if len(piece) < _SMALL:
-            piece = memoryview(bytes(piece))  # zipfile uses its small buffers again
+            piece = memoryview(bytes(piece))  # zipfile reuses its small buffers, so they are copied
         if len(piece):
             self._starts.append(self._size)
             self._pieces.append(piece)

@@ -1,9 +1,9 @@
 """Reads what `torch.save` writes of tensors, without a pickle being executed: `read_tensors`.
 
-torch's unpickler of tensors alone, ``weights_only=True``, runs no code of a stranger. But ``bytearray(n)``
-takes as much memory as the pickle says, a storage may claim more elements than its entry has, so that what
-lies after it in memory is read, and containers that hold each other never end. So the few instructions that
-tensors and containers need are interpreted here, and every size is compared with the bytes that are there::
+torch's own unpickler for tensors, ``weights_only=True``, runs no code of a stranger's file. But
+``bytearray(n)`` takes as much memory as the pickle says, a storage may claim more elements than its entry has
+and so expose the memory after it, and containers that contain each other never end. So this module interprets
+the few instructions that tensors and containers need, and compares every size with the bytes of the entry::
 
     pickle                                          here
     torch.FloatStorage, entry '0', 12 elements      the bytes of data/0, at least 48 of them
@@ -38,7 +38,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 @dataclass(frozen=True)
 class _Function:
-    """What a pickle may call, and with what it makes a value."""
+    """A function that a pickle may call, and the Python function that computes its result here."""
 
     name: str
     make: Callable[..., Any]
@@ -46,14 +46,14 @@ class _Function:
 
 @dataclass(frozen=True)
 class _StorageType:
-    """The class of a storage in a pickle, or None for one of bytes."""
+    """The dtype of a storage class that a pickle names; None for a storage of bytes."""
 
     dtype: torch.dtype | None
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """A storage of an entry, with the dtype of the tensors that lie in it; None if each has its own."""
+    """A storage of an entry, and the dtype of its tensors; None if each tensor names its own."""
 
     bytes: torch.UntypedStorage
     dtype: torch.dtype | None
@@ -73,7 +73,7 @@ def read_tensors(data: bytes, reserve: Callable[[int], None]) -> Any:
     Raises
     ------
     ValueError
-        It is something else, or it is damaged. Damaged archives raise any error of `zipfile`, too.
+        The data is something else, or damaged. Damaged archives raise any error of `zipfile`, too.
     """
     if not data.startswith(b"PK"):
         raise ValueError("it is no archive of torch.save")
@@ -196,9 +196,9 @@ class _Reader:
             raise ValueError("it calls something that is no function")
         if function.name == "_rebuild_tensor_v2":
             return self._tensor(*arguments[:5])
-        if function.name == "_rebuild_tensor_v3":  # of a dtype that has no class of storages
+        if function.name == "_rebuild_tensor_v3":  # for dtypes without a storage class
             return self._tensor(*arguments[:5], *arguments[6:7])
-        if function.name == "_rebuild_from_type_v2":  # of tensors with attributes, which are left out
+        if function.name == "_rebuild_from_type_v2":  # for tensors with attributes, which are left out
             inner, kind, inner_arguments, _ = arguments
             if not isinstance(kind, _Function) or kind.name not in _CLASSES:
                 raise ValueError("it is a tensor of a class of its own")
@@ -232,7 +232,7 @@ class _Reader:
         if count and (last + 1) * dtype.itemsize > storage.bytes.nbytes():
             raise ValueError(f"it has a tensor of shape {shape} that is not inside of its storage")
         if count * dtype.itemsize > storage.bytes.nbytes():
-            self._reserve(count * dtype.itemsize)  # elements that are one in memory, and are copied later
+            self._reserve(count * dtype.itemsize)  # strides repeat elements, and a later copy writes each
         made = torch.empty(0, dtype=dtype).set_(storage.bytes, offset, shape, strides)
         differentiable = dtype.is_floating_point or dtype.is_complex
         return made.requires_grad_() if needs_grad is True and differentiable else made
@@ -249,10 +249,10 @@ def _parameter(data: Any, needs_grad: Any, *_: Any) -> torch.nn.Parameter:
 
 
 def _key(key: Any) -> Any:
-    """Returns a key of a dict, or an element of a set.
+    """Checks a key of a dict or an element of a set, and returns it.
 
-    Python computes the hash of a tuple by calls in C, one in another for each level, without a limit: the
-    process ends. And it computes it for each of the many places in which one tuple may be.
+    Deep tuples are refused: Python computes the hash of a tuple by nested C calls without a limit, which ends
+    the process. And it computes the hash again for each place that refers to the same tuple.
     """
     parts = key if type(key) in (tuple, torch.Size) and len(key) <= _DEEPEST else (key,)
     if any(type(each) not in _KEYS for each in parts):
@@ -296,7 +296,7 @@ _OWN = {
     ("torch.nn.parameter", "Parameter"),
     ("torch.nn.parameter", "Buffer"),
 }
-"""Functions and classes whose calls `_Reader._called` makes."""
+"""Functions and classes that `_Reader._called` interprets itself."""
 
 
 def _refused_call(*_: Any) -> Any:
@@ -304,7 +304,7 @@ def _refused_call(*_: Any) -> Any:
 
 
 def _global(module: str, name: str) -> Any:
-    """Returns what a name of a pickle stands for. Nothing is imported."""
+    """Returns what a global name in a pickle stands for. Nothing is imported."""
     module = {"__builtin__": "builtins"}.get(module, module)
     if (module, name) in _FUNCTIONS:
         return _Function(name, _FUNCTIONS[module, name])

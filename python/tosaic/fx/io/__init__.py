@@ -1,1 +1,1 @@
-"""Inputs and outputs of torch's programs: which are quantized, and integers in their place."""
+"""Finds quantized inputs and outputs of torch's programs, and replaces them by integers."""

@@ -1,4 +1,4 @@
-"""Which inputs and outputs become integers, and with which qparams, by options of `extract_io_quant`."""
+"""Decides by the options of `extract_io_quant` which ports become integers, and with which qparams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHERE = "extract_io_quant"
 def answers(
     side: str, wanted: Ports, named: Sequence[Named], candidates: Sequence[Candidates]
 ) -> list[tuple[Asked, Answer]]:
-    """Returns for each port what was asked and what it becomes.
+    """Returns for each port the option's value for it, and what the port becomes.
 
     Parameters
     ----------

@@ -72,10 +72,10 @@ def extract_io_quant(
         `program` has another type or stage, there is no such method, or `inputs` or `outputs` name an input
         or output that does not exist.
     QuantMismatch
-        An input or output that was named cannot be what was asked. It is also read as floats, it is quantized
-        in several ways, its integers have another dtype, or the program writes the input and does not
-        quantize its new value with the same qparams. The message names it and says why. ``"auto"`` leaves
-        such inputs and outputs floats. Nothing has changed then, also with `in_place`.
+        A named input or output cannot have the requested form: it is also read as floats, it is quantized in
+        several ways, its integers have another dtype, or the program writes the input and does not quantize
+        its new value with the same qparams. The message has its name and the reason. The program is
+        unchanged, also with `in_place`. ``"auto"`` leaves such inputs and outputs float instead of raising.
 
     Notes
     -----

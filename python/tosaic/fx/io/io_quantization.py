@@ -6,8 +6,8 @@
     ... ─▶ dequantize ─▶ view ─▶ output       ... ─▶ view ─▶ output
 
 The program is read completely before a node changes, so a refusal changes nothing.
-`quantize_calls` says which calls are layout operators. Scales of an axis are followed through such a call by
-what it does to the indices along that axis.
+`quantize_calls` says which calls are layout operators. Per-channel scales are followed through such a call by
+computing it on the indices along the channel axis.
 """
 
 from __future__ import annotations
@@ -76,21 +76,21 @@ class _Chain:
 
     dequantize: Node
     moves: tuple[Node, ...]
-    copies: tuple[Node, ...]  # writes of the whole value over another one, which integers do not need
+    copies: tuple[Node, ...]  # `copy` calls whose result is all of the second operand; integers skip them
     qparams: QParams
 
 
 @dataclass
 class _Found:
-    """The quantize nodes that read an input, and the layout operators between."""
+    """The quantize nodes that read an input, and the layout operators between the input and these nodes."""
 
     quantizes: list[Node] = field(default_factory=list)
-    moves: list[tuple[Node, int]] = field(default_factory=list)  # with the zero point of what they move
+    moves: list[tuple[Node, int]] = field(default_factory=list)  # and zero point of moved integers
     qparams: list[QParams] = field(default_factory=list)
 
 
 class _StaysFloatError(Exception):
-    """Why an input or output stays a float, as a part of a sentence."""
+    """The reason why an input or output stays a float, as a part of a sentence."""
 
 
 class Quantizations:
@@ -243,7 +243,7 @@ _NUMBERS = {
 
 
 def _agreeing(reading: Quantizations, found: list[tuple[Asked, Answer]]) -> list[Answer]:
-    """Returns the answers for inputs. A written input and its new value become the same integers, or stay."""
+    """Returns the answers for inputs. A written input stays float unless its new value has its qparams."""
     out: list[Answer] = []
     for port, (asked, each), candidates in zip(reading.inputs, found, reading.candidates_in, strict=True):
         if each is False or port.node.name not in reading.written:
@@ -265,7 +265,7 @@ def _agreeing(reading: Quantizations, found: list[tuple[Asked, Answer]]) -> list
 
 
 class _Rewrite:
-    """The changed program. Names of nodes belong to the program, and nodes to the changed graph."""
+    """The changed program. Methods take nodes of the given program; `_new` maps them to the changed graph."""
 
     def __init__(
         self,
@@ -280,9 +280,9 @@ class _Rewrite:
         self._outputs = outputs
         self._method = method
         self._dialect = dialect
-        self._replaced: list[Node] = []  # nodes that only floats of outputs need
+        self._replaced: list[Node] = []  # nodes that only the float outputs needed
         self._quantized: dict[tuple[Node, QParams], Node] = {}
-        self._moved: dict[Node, Node] = {}  # layout operator in front of an output -> the one over integers
+        self._moved: dict[Node, Node] = {}  # layout operator -> its copy that moves integers
 
     def run(self, in_place: bool) -> tuple[Any, IoQuant]:
         program = self._reading.program
@@ -379,7 +379,7 @@ class _Rewrite:
         self._remove_unread()
 
     def _integers(self, chain: _Chain) -> Node:
-        """Returns the integers of an output: what its dequantize node reads, moved as the numbers are."""
+        """Returns the integers of an output: what its dequantize node reads, after its layout operators."""
         self._replaced += [*chain.copies, *reversed(chain.moves), chain.dequantize]
         dequantize = self._new[chain.dequantize]
         integers: Node = dequantize.all_input_nodes[0]
@@ -498,7 +498,7 @@ def _retype(node: Node, qparams: QParams) -> None:
 
 
 def _indices_behind(node: Node, axis: int) -> Any:
-    """Returns the index along `axis` of the operand that each element of a layout operator's result has."""
+    """Returns, for each element of a layout operator's result, its index along `axis` in the operand."""
     shape = node.all_input_nodes[0].meta["val"].shape
     if not all(type(size) is int for size in (*shape, *node.meta["val"].shape)):
         raise _StaysFloatError(f"it has scales by channel, and node '{node.name}' has symbolic sizes")
@@ -513,11 +513,11 @@ def _indices_behind(node: Node, axis: int) -> Any:
     return operator_of(node)(**{first: indices, **arguments, name: _NO_INDEX})
 
 
-_NO_INDEX = -1  # of a number that a padding inserts
+_NO_INDEX = -1  # marks an element that a padding inserts
 
 
 def _order_along(indices: Any) -> tuple[int, list[int]] | None:
-    """Returns the only axis along which the indices differ, and the indices along it; else None."""
+    """Returns the axis if the indices differ along it only, and the indices along it; else None."""
     for axis in range(indices.dim()):
         along = indices.movedim(axis, -1).reshape(-1, indices.shape[axis])
         if not along.numel():

@@ -1,4 +1,4 @@
-"""Calls that quantize and dequantize, and layout operators that may be between them and an input or output.
+"""Recognizes quantize and dequantize calls, and layout operators between them and an input or output.
 
 A call is a layout operator if it returns a view of its only tensor (by its schema, or by the tag of its
 copying form), or if it is one of `_MOVES`; it must not name a dtype.
@@ -34,7 +34,7 @@ def operator_of(node: Node) -> Any:
 
 
 def torch_operator(target: Any) -> Any:
-    """Returns an operator of torch as it is, and the one that an edge operator holds; else None."""
+    """Returns an operator of torch itself, or the operator that an edge operator wraps; else None."""
     for each in (target, getattr(target, "_op", None)):
         if isinstance(each, torch._ops.OpOverload):
             return each

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the user of an exported program, without its parameters, buffers and mutations.
+"""The user's inputs and outputs of an exported program, without parameters, buffers and mutations.
 
 Only tensors are counted, and an output that is returned twice counts twice. Indices of ports, in every
 option, are places in these lists.

@@ -11,25 +11,25 @@ reads each of its operands. This module walks once over a copy of the graph, fro
 
     planned_orders.py    the plan                  boundary_layout.py   inputs, weights and outputs
     program_copy.py      the copy and its strides  calls.py             calls
-    conversions.py       adds conversions, each once, for both
+    conversions.py       adds conversions, each only once, for calls and outputs
 
 There are two modes:
 
 * *annotate* writes strides. A node whose fake tensor has another order than the plan's gets a fake tensor
-  that is dense in the planned order. Nothing is inserted: where the plan transposes, the compiler that reads
-  the program has to transpose.
+  that is dense in the planned order. Nothing is inserted: the compiler that reads the program has to insert
+  the transposes of the plan.
 * *convert* changes the computation. If a call reads an operand in another order than the operand has, the
-  operand is converted, once for all calls that read that order. All later nodes are computed again on
-  fake tensors, node by node with all its arguments, as far as strides change. Where fake tensors may record
-  other strides than torch computes, the call is computed on zeros (`eager_strides`). ``meta["val"]`` then
-  records what torch computes.
+  operand is converted, once for all calls that read that order. The fake results of all later nodes whose
+  operands changed their strides are computed again. If fake tensors may record other strides than torch
+  computes, the call is computed on zeros (`eager_strides`). ``meta["val"]`` then records the strides that
+  torch computes.
 
 In both:
 
 * an input or output has the order that its entry in `orders` says: as traced, declared, or converted inside
   the program (`Convert`);
-* a conversion of a quantized value converts its integers: it stands after the quantize call and before the
-  dequantize call, so that a pattern dequantize, operator, quantize stays one;
+* a conversion of a quantized value converts its integers: it comes after the quantize call and before the
+  dequantize call, so that a pattern dequantize, operator, quantize stays intact;
 * a call that names the order of its result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
   format) never contradicts that name: *annotate* does not change its order, *convert* makes the call name the
   planned order;
@@ -118,7 +118,7 @@ def _refuse_mutation(made: ProgramCopy) -> None:
 
 
 def _planned(made: ProgramCopy, plan: PlannedOrders, weights: bool) -> Iterator[tuple[str, Any]]:
-    """Yields the planned orders of the nodes that the given program has."""
+    """Yields the planned orders of the nodes that are in the given program, too."""
     for node in made.graph.nodes:
         orders = plan.of(node) if node in made.old else None
         if orders is not None and (weights or node not in made.constant):

@@ -63,7 +63,7 @@ class BoundaryLayout:
         self.lifted = dict(program.program.constants)
 
     def lay_input(self, node: Node) -> None:
-        """Sets the order of a declared input, and stores a weight in the order that its readers read."""
+        """Sets the declared order of an input, or stores a weight in the order that its readers read."""
         at = self._copy.read.inputs.get(node.name)
         if at is None:
             if isinstance(self._copy.values.get(node), Ref):

@@ -1,4 +1,4 @@
-"""The conversions that a layout inserts: each value in each order once, for all calls that read it."""
+"""The conversions that a layout inserts: one for each value and order, shared by all calls that read it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Conversions:
         self.replaced: list[Node] = []
 
     def converted(self, node: Node, order: Order) -> Node | None:
-        """Returns the node with this value in this order, added if needed; None if the dialect has none."""
+        """Returns the node of this value in this order, added if needed; None if no conversion exists."""
         val = node.meta["val"]
         ref = self._copy.values.get(node)
         name = order_name(val.shape, order)
@@ -122,7 +122,7 @@ class Conversions:
                 )
 
     def _root_of_modules(self) -> dict[str, Any]:
-        """Returns the module of a conversion of an input, which `torch.export.unflatten` needs to know."""
+        """Returns metadata with the root module, which `torch.export.unflatten` expects in every node."""
         stacks = (node.meta.get("nn_module_stack") for node in self._copy.graph.nodes)
         stack = next(filter(None, stacks), None)
         return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}

@@ -1,4 +1,4 @@
-"""The strides of torch operators' results as they are computed; fake tensors may record others.
+"""The strides that torch operators really compute; fake tensors may record others.
 
 A fake tensor follows from an operator's Python or meta implementation. Its shape is that of the computed
 result, but its strides may differ: ``max_pool1d`` of a channels-last operand is recorded as channels last,
@@ -25,7 +25,7 @@ def is_recorded_right(target: Any) -> bool:
     """True if a fake result of this operator has the strides of the computed one: pointwise or view."""
     schema = getattr(target, "_schema", None)
     if schema is None:
-        return True  # a Python function, which selects or counts
+        return True  # a Python function, such as getitem or sym_size
     is_view = any(result.alias_info is not None for result in schema.returns)
     return is_view or torch.Tag.pointwise in getattr(target, "tags", ())
 

@@ -19,7 +19,7 @@ Order: TypeAlias = tuple[int, ...]
 """A dim order."""
 
 WHERE = "apply layout"
-"""Who refuses, for errors."""
+"""The name of the function in its errors."""
 
 
 class ProgramCopy:
@@ -61,11 +61,11 @@ class ProgramCopy:
         return tuple(self.read.sizes.shape(sizes))
 
     def tensor_has_order(self, tensor: Any, order: Order) -> bool:
-        """True if a recorded tensor is dense in an order."""
+        """True if a recorded tensor is dense in the order."""
         return has_order(tensor.shape, self.numbers(tensor.stride()), order)
 
     def has_order(self, node: Node, order: Order) -> bool:
-        """True if a node's value is dense in an order."""
+        """True if a node's value is dense in the order."""
         return self.tensor_has_order(node.meta["val"], order)
 
     def order_of_tensor(self, val: Any) -> Order:
@@ -95,7 +95,7 @@ class ProgramCopy:
         )
 
     def result_of(self, node: Node) -> Any:
-        """Returns torch's result of a call for its operands as they are now."""
+        """Returns torch's result of a call for the operands' current strides."""
         args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
         with torch.no_grad():
             if self._fake is None:

@@ -1,11 +1,11 @@
-"""Constant addends: addmm as a product and a sum before Arm's passes, and addends with coarse units.
+"""Constant addends: splits addmm into a product and a sum before Arm's passes, and warns of coarse addends.
 
-Torchao's observers choose the scale of a constant from all its elements, though the readers of the sum may
-not tell them apart::
+Torchao's observers choose the scale of a constant from all its elements, even if the readers of the sum do
+not distinguish the largest of them::
 
     relu(c + x), c = [-3, 0.05, 0.03, 0.06]    one unit of c is 0.012, and the results end at 0.06
 
-When the observer of the addend chooses its scale at conversion, it compares its unit with that of the sum.
+When the addend's observer chooses its scale at conversion, `SumOf` compares the scale with the sum's scale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tosaic.fx.quantizer.read_ranges import ReadRange, reach_of, read_range
 
 
 class SumOf:
-    """A call that adds a constant, as the observer of the constant knows it.
+    """A call that adds a constant; the observer of the constant refers to it.
 
     Parameters
     ----------
@@ -35,19 +35,19 @@ class SumOf:
     addend, result : observer
         The observers of the constant and of the sum.
     read : ReadRange, optional
-        The numbers of the sum that its readers tell apart. None: all.
+        The range of the sum that its readers distinguish. None: all numbers.
     """
 
     def __init__(
         self, call: str, elements: Callable[[], Any], addend: Any, result: Any, read: ReadRange | None
     ) -> None:
-        # A tuple: the observers must not become submodules of each other.
+        # A tuple: the observers in a tuple do not become submodules of each other.
         self._observers = (addend, result)
         self._call, self._elements, self._read = call, elements, read
         self._noted = False
 
     def watch(self, observer: Any, samples: np.ndarray[Any, Any]) -> None:
-        """Asks no more of samples than their bounds, which observers have."""
+        """Does nothing: `note` needs only the bounds of the samples, which observers have."""
 
     def note(self, _: Any, scale: torch.Tensor, __: torch.Tensor) -> None:
         """Warns once if a scale of the addend leaves too few bits to channels."""
@@ -61,7 +61,7 @@ class SumOf:
         elements = self._elements()
         if elements is None or not unit:
             return
-        # What has no bit at all was named when the specs were chosen.
+        # Channels without any bit caused a warning already when the specs were chosen.
         least = full_range_scale(elements, (addend.quant_min, addend.quant_max))
         if crowded_channels(elements, least) is None:
             dtype = str(addend.dtype).removeprefix("torch.")
@@ -69,11 +69,11 @@ class SumOf:
 
 
 def _elements(model: GraphModule, constant: Node) -> Callable[[], Any]:
-    return lambda: elements_of(model, constant)  # copies of observers share it, other than a partial
+    return lambda: elements_of(model, constant)  # copies of observers share a lambda, but copy a partial
 
 
 def link_addends(model: GraphModule, observers: Mapping[Any, Any]) -> None:
-    """Makes the observers of constant addends know the sums.
+    """Links the observer of each constant addend to its sum.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def link_addends(model: GraphModule, observers: Mapping[Any, Any]) -> None:
 def separate_addends(model: GraphModule, calls: Collection[str]) -> list[str]:
     """Makes addmm of these calls mm and add, and returns the names of the new calls.
 
-    Arm's pass does so with products by alpha and beta, and fails where the addend is a parameter.
+    Arm's pass also multiplies by alpha and beta, and fails if the addend is a parameter.
     """
     made = []
     for node in list(model.graph.nodes):

@@ -22,7 +22,7 @@ def separate_averages(observers: MutableMapping[Any, Any]) -> None:
     ----------
     observers : mapping
         What torchao passes to `prepare_obs_or_fq_callback`: an observer or fake-quant module for each node
-        and each edge. The same module stands at all places of a group.
+        and each edge. All places of a group have the same module.
     """
     members: dict[int, dict[Node, Any]] = {}
     for place, module in list(observers.items()):

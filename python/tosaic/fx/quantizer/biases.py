@@ -2,11 +2,11 @@
 
     annotate     the spec of a bias has a BiasScale as its function
     prepare      link_biases: the observer of the weight gets to know the bias, and the observer of the data
-    convert      the weight's observer raises its scales (tosaic/annotation/bias.py), the bias has the product
+    convert      the weight's observer raises its scales (tosaic/annotation/bias.py) until the bias fits with
+                 the product of the scales
 
 torchao calls `Quantizer.prepare_obs_or_fq_callback`, where observers are linked. Its ComposableQuantizer does
-not pass that call on: a bias that does not fit then has a unit of its own. That is right for torch and for
-lowering with tosaic.
+not: a bias that does not fit then gets its own scale, with which torch and tosaic's lowering are right.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tosaic.fx.quantizer.observers import has_samples
 _LOG = logging.getLogger(__name__)
 _Constant = Callable[[], torch.Tensor | None]
 _NOTED_BITS = 2
-_CALLS = 16  # from parameters to a bias
+_CALLS = 16  # the largest number of calls that compute a bias from parameters
 _NORMS: dict[
     Any, tuple[int, ...]
-] = {  # positions of the weight, the bias, the mean and the variance; the variance's addend
+] = {  # positions of the weight, the bias, the mean, the variance and the norm's epsilon
     torch.ops.aten.batch_norm.default: (1, 2, 3, 4, 7),
     torch.ops.aten._native_batch_norm_legit.default: (1, 2, 3, 4, 7),
     torch.ops.aten._native_batch_norm_legit_no_training.default: (1, 2, 3, 4, 6),
@@ -51,7 +51,7 @@ class BiasScale:
         Weight, bias, mean and variance of the batch norm that conversion folds into the bias after training,
         and the addend of the variance.
     unit_of_sums : bool
-        The target knows no other unit than the unit of the sums of products.
+        The target supports no other scale of a bias than the product of the scales of data and weight.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class BiasScale:
         """The derived observer that asks for the qparams; None if `link_biases` was not called."""
 
     def __call__(self, sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the product of the scales, or scales with which the bias fits."""
+        """Returns the product of the scales, or larger scales with which the bias fits."""
         data, weight = (each.calculate_qparams()[0] for each in sources)
         scale = data.to(torch.float32) * weight.to(torch.float32)
         bias = self._elements()
@@ -84,7 +84,7 @@ class BiasScale:
         return scale, torch.zeros_like(scale, dtype=torch.int32)
 
     def _as_asked(self, fitting: Any, product: torch.Tensor) -> Any:
-        """Returns scales in the shape that the observer has, which gets one for each element if it can."""
+        """Returns scales in the product's shape, or one for each element if the observer can take those."""
         if fitting.size == product.numel():
             return fitting.reshape(product.shape)
         if self.observer is None:
@@ -152,7 +152,7 @@ def _as_double(tensor: Any) -> Any:
 
 
 def bias_scale_of(model: GraphModule, bias: Node, call: Node, *, unit_of_sums: bool) -> BiasScale:
-    """Returns what derives the qparams of a bias of a call."""
+    """Returns the function that derives the qparams of the bias of a call."""
     return BiasScale(call.name, _constant(model, bias), _norm_of(model, call), unit_of_sums=unit_of_sums)
 
 
@@ -217,7 +217,7 @@ def _norm_of(model: GraphModule, call: Node) -> tuple[Any, ...] | None:
 
 
 def link_biases(observers: Mapping[Any, Any]) -> None:
-    """Makes the observers of weights know the biases that are added to their products.
+    """Links the observers of weights to the biases that are added to their products.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Gives the parts of complex values nodes of their own in a graph of torch, so that these can be rounded.
+"""Adds nodes for the real and imaginary parts of complex values to a graph, so that they can be rounded.
 
 ::
 

@@ -10,9 +10,9 @@ torchao's ComposableQuantizer shows each quantizer the annotations of the quanti
 quantizers then skip nodes without a trace, and one that does not raises an error. It also does not call their
 `validate` and `prepare_obs_or_fq_callback`; this class calls both.
 
-An annotation may share with, or be derived from, a place on a node that another quantizer won. If the winner
-has a spec there, the reference holds. If not, the sharing annotation gets the spec that it would have shared,
-and a derived spec is dropped. Both are in the history of the plan.
+An annotation may share with, or be derived from, a slot of a node whose annotation comes from another
+quantizer. If that annotation has a spec for the slot, the reference stays. If not, the sharing slot gets the
+spec that it would have shared, and a derived spec is dropped. The plan's history records both.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
 
 
 class _Merge:
-    """Chooses an annotation for each node, and writes down in one plan who said what."""
+    """Chooses an annotation for each node, and records in one plan which quantizer annotated what."""
 
     def __init__(
         self, model: GraphModule, names: Sequence[str], readings: Sequence[Annotations], policy: Policy
@@ -206,7 +206,7 @@ class _Merge:
         self.conflicts = tuple(found)
 
     def place(self) -> None:
-        """Puts the winners' annotations on the nodes and into the plan, then mends references."""
+        """Puts the winners' annotations on the nodes and into the plan, then repairs references."""
         plan = self.result.plan
         in_conflict = {each.node for each in self.conflicts}
         for node, winner in self.winners.items():
@@ -242,7 +242,7 @@ class _Merge:
     def _mend(self, node: str, winner: int) -> None:
         plan, own = self.result.plan, self.readings[winner].plan
         for slot in plan.entries(node):
-            spec = plan[slot]  # the turn of an earlier slot may have changed it
+            spec = plan[slot]  # an earlier iteration may have changed it
             missing = [each for each in _references(spec) if each in own and each not in plan]
             if not missing:
                 continue

@@ -51,7 +51,7 @@ _PER_TENSOR: dict[type[Observer], Any] = {
     MovingAverage: TosaicMovingAverageMinMaxObserver,
     Percentile: TosaicPercentileObserver,
     LeastError: TosaicHistogramObserver,
-    LeastErrorBehind: TosaicHistogramObserver,  # whose option `behind` only its graph can tell
+    LeastErrorBehind: TosaicHistogramObserver,  # whose option `behind` is filled in from its graph
     ByUse: TosaicHistogramObserver,
     Entropy: TosaicEntropyObserver,
     WholeNumbers: TosaicWholeNumbersObserver,
@@ -90,7 +90,7 @@ def _in_calibration(observer: Observer, per_channel: bool) -> Any:
 
 @cache
 def _in_training(observer: Observer, per_channel: bool) -> Any:
-    """Searches over histograms take too long for every step of a training."""
+    """Returns the observer for training: searches over histograms take too long for every training step."""
     made: Any = TosaicMovingAverageMinMaxObserver
     if per_channel:
         made = TosaicPerChannelMinMaxObserver
@@ -111,7 +111,7 @@ def _of_groups(observer: Observer, size: int, qat: bool) -> Any:
 
 
 def _options(observer: Observer) -> dict[str, Any]:
-    """Returns the options of the constructor that are not its defaults."""
+    """Returns the constructor's options that differ from its defaults."""
     options: dict[str, Any] = {}
     if isinstance(observer, MovingAverage):
         options["averaging_constant"] = observer.weight

@@ -1,9 +1,9 @@
 """Warns of results whose largest numbers leave few integers to the others.
 
-The observer of a result, which has a histogram, asks `tosaic.annotation.crowded` when it chooses its scale at
-conversion. Where each operator has a scale of its own, a selection has one scale with its operands, so that
-all results are asked. Otherwise, results of operators are asked that bring numbers of several operands into
-one result.
+The observer of a result, if it has a histogram, calls `tosaic.annotation.crowded` when it chooses its scale
+at conversion. If each operator has a scale of its own (`every_operator`), all results are checked, since a
+selection then shares one scale with its operands. Otherwise, only results that combine the numbers of several
+operands are checked.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _SEPARATELY = "If they are results, return or read the operands of '{}' separate
 
 
 class NoteOfCrowdedNumbers:
-    """A result whose largest numbers may leave few integers to the others, as its observer knows it.
+    """A result whose largest numbers may leave few integers to the others; its observer refers to it.
 
     Parameters
     ----------
     call : str
     remedy : str
-        A remedy, if the largest numbers do not only hide others.
+        A second remedy for the warning, for largest numbers that do not only mask others.
     """
 
     def __init__(self, call: str, remedy: str) -> None:
@@ -69,7 +69,7 @@ class NoteOfCrowdedNumbers:
         self._noted = False
 
     def watch(self, observer: Any, samples: np.ndarray[Any, Any]) -> None:
-        """Counts numbers that the histogram will count as zero, next to far larger ones."""
+        """Counts numbers that the histogram would count as zero next to far larger numbers."""
         is_near = max(-float(samples.min()), float(samples.max())) <= LARGEST_NEAR
         if self._near is None and is_near:
             return

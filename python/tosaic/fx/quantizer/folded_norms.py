@@ -1,4 +1,4 @@
-"""Batch norms that are folded before calibration: into weights of their own, or wrongly by torchao.
+"""Batch norms folded before calibration: by `fold_norms` into own weights, or by torchao into shared ones.
 
 torchao's `prepare_pt2e` folds each batch norm into the parameters of the call in front of it, before it asks
 a quantizer. Other calls that read these parameters, or the result of the call, get the folded numbers, too::
@@ -6,8 +6,8 @@ a quantizer. Other calls that read these parameters, or the result of the call, 
     conv2d   = conv(x, w)        norm_0 = batch_norm(conv2d, ..)          conv2d   = conv(x, w0, b1)
     conv2d_1 = conv(y, w)        norm_1 = batch_norm(conv2d_1, ..)        conv2d_1 = conv(y, w0, b1)
 
-`fold_norms` makes a call with parameters of its own for each norm. `refuse_shared_folds` finds such folds of
-torchao. The graph has the folded norms no more, but the names that it has given still know them.
+`fold_norms` makes a call with its own parameters for each norm. `refuse_shared_folds` finds wrong folds by
+torchao: the folded norms are erased, but the table of the graph's node names still has them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def refuse_shared_folds(model: GraphModule, where: str) -> None:
 
 
 def _named(model: GraphModule) -> Iterator[Node]:
-    """Yields the nodes to which the graph has given names, in order, also those that it has no more."""
+    """Yields the call nodes in the graph's table of names, in order, including erased nodes."""
     space = getattr(model.graph, "_graph_namespace", None)
     for each in list(getattr(space, "_obj_to_name", ())):
         if isinstance(each, Node) and each.op == "call_function":
@@ -103,7 +103,7 @@ def _shape(node: Node) -> tuple[object, ...]:
 
 
 def _refuse_norms_without_call(norms: list[Node], live: list[Node], where: str) -> None:
-    """Refuses more folded norms of a shape than calls of this shape, if there is such a call."""
+    """Refuses a graph that has calls of a shape, but fewer than folded norms of this shape."""
     calls = Counter(map(_shape, live))
     for shape, count in Counter(map(_shape, norms)).items():
         alike = [each for each in live if _shape(each) == shape]
@@ -113,7 +113,7 @@ def _refuse_norms_without_call(norms: list[Node], live: list[Node], where: str) 
 
 
 def _norms_by_call(known: list[Node]) -> dict[Node, Node]:
-    """Returns the norm that was after each call: the next of its shape."""
+    """Returns for each call the norm that was after it: the next norm of its shape."""
     waiting: dict[tuple[object, ...], list[Node]] = {}
     found = {}
     for node in known:
@@ -125,7 +125,7 @@ def _norms_by_call(known: list[Node]) -> dict[Node, Node]:
 
 
 def _is_one_fold(path: str, calls: list[Node], norm_of: dict[Node, Node]) -> bool:
-    """True if all calls had the same norm after them, and a bias in which torchao stores the shift once."""
+    """True if all calls had the same norm after them, and a bias that torchao did not add itself."""
     paths = {_path(norm_of[call]) if call in norm_of else None for call in calls}
     biases = {_bias(call) for call in calls}
     return len(paths) == 1 and None not in paths and biases.isdisjoint({None, f"{path}_bias"})

@@ -1,4 +1,4 @@
-"""Makes writes functional if a quantize node would separate them from the readers of the memory.
+"""Replaces in-place writes by functional calls if a quantize node would separate them from later readers.
 
 ::
 
@@ -8,14 +8,14 @@
     z = linear(y)                     after_relu_ = slice_scatter(y, relu_, 1, 0, 2)
                                       z = linear(after_relu_)
 
-torchao puts a quantize node after ``y``, and the second ``linear`` reads the node's result: a tensor of its
-own, which ``relu_`` does not write. Without writes, each reader has an edge to the value that it reads.
+torchao puts a quantize node after ``y``, and the second ``linear`` reads the result of that node: a separate
+tensor, which ``relu_`` does not write. Without writes, each reader has an edge to the value that it reads.
 Inputs and buffers get their new values by ``copy_`` at the end of the graph.
 
-Memory that is not an input, and that calls write through one tensor only, keeps its writes. So does a buffer
-of which `tosaic.fx.quantizer.state_writes` can round all writes.
+Writes to memory that is not an input stay if all of them use one tensor. So do writes to a buffer if
+`tosaic.fx.quantizer.state_writes` can round each of them.
 
-Places such as ``0, 2`` are numbers, which would be wrong for other sizes if the axis has a symbolic size.
+Bounds such as ``0, 2`` are numbers. If the axis has a symbolic size, they are right only for `sizes`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from tosaic.torch_operators.aliasing import Aliases, Conflict
 from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
 PART_OF = "tosaic_part_of"
-"""In the metadata of a node: the call that computed this, too, when it was in place."""
+"""Key of a node's metadata: the name of the in-place call that also computed this node's value."""
 
 _ATEN = torch.ops.aten
 
 
 def with_functional_parts(model: GraphModule, sizes: Mapping[tuple[int, int], int] | None = None) -> bool:
-    """Makes the changes in the graph of the model. A graph that cannot be changed so stays as it is.
+    """Replaces the writes of the model's graph. A graph with a write of no functional form is not changed.
 
     Parameters
     ----------
     model : GraphModule
     sizes : mapping, optional
-        By input and axis, numbers that symbolic sizes may have. None: no place in a symbolic axis is written.
+        By input and axis, numbers that symbolic sizes have. None: refuse to write bounds in a symbolic axis.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def with_functional_parts(model: GraphModule, sizes: Mapping[tuple[int, int], in
 
 
 def _not_rounded(model: GraphModule, aliases: Aliases) -> set[Hashable]:
-    """Returns the memories of written buffers of which the writes cannot be rounded one by one."""
+    """Returns the memories of written buffers whose writes cannot be rounded one by one."""
     buffers = {
         memory: node for memory in aliases.written if (node := aliases.first_in(memory).node).op == "get_attr"
     }
@@ -91,11 +91,11 @@ def _not_rounded(model: GraphModule, aliases: Aliases) -> set[Hashable]:
 
 
 class _RefusedError(Exception):
-    """A write that has no functional form here."""
+    """A write has no functional form here."""
 
 
 class _Functional:
-    """The nodes of a graph, each read with the values that it has at its place."""
+    """The nodes of a graph, rewritten so that each reads the values of its operands at its place."""
 
     def __init__(
         self,
@@ -145,12 +145,12 @@ class _Functional:
         self._moves.undo()
 
     def moves_of(self, names: Iterator[str], write: Any) -> _NodeMoves:
-        """Returns what makes nodes of these names, in the place of a call that wrote."""
+        """Returns the builder of nodes with these names, which replace a call that wrote."""
         self._moves.names, self._moves.write = names, write
         return self._moves
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
-        """Returns the error for a read after a write of which the elements are not known."""
+        """Returns the error for a read after a write whose elements are not known."""
         return _RefusedError(f"{write.node.name}: {conflict.what}")
 
     def _is_chosen(self, node: Any) -> bool:
@@ -183,7 +183,7 @@ class _Functional:
         self._memory.note(node, operand, value)
 
     def _copy(self, node: Node, before: torch.Tensor) -> None:
-        """Makes a call of ``copy_`` one that copies its source alone."""
+        """Replaces ``copy_`` by a call that copies the source, with the shape and dtype of the target."""
         source: Any = node.args[1]
         value = value_of(source) if isinstance(source, Node) else None
         if value is None:
@@ -198,7 +198,7 @@ class _Functional:
     def _write_back(self) -> None:
         sources = [node for node in self._nodes if self._aliases.is_source(node) and self._is_chosen(node)]
         self._memory.refresh(sources, BEHIND_ALL, self)
-        for node in sources:  # each source: they may share memory, but not in an exported program
+        for node in sources:  # sources of an exported program share no memory
             if self._env[node] is not node:
                 moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
                 moves.call(_ATEN.copy_.default, (node, self._env[node]))
@@ -215,7 +215,7 @@ class _NodeMoves:
     write : Node
         The call that they belong to.
     has_fixed : bool
-        True if a place in a symbolic axis is a number.
+        True if a number was written in place of a symbolic size.
     """
 
     def __init__(self, model: GraphModule, *, is_fixed: bool) -> None:
@@ -263,7 +263,7 @@ class _NodeMoves:
         return self.call(_ATEN.index_put.default, (x, [self._constant(indices)], source))
 
     def _require_numbers(self, *nodes: Node, axis: int | None = None) -> None:
-        """Notes, or refuses, that a number stands for a symbolic size of these nodes, or of one axis."""
+        """Records that a number replaces a symbolic size of these nodes (or of one axis), or refuses it."""
         shapes = [value.shape for value in map(value_of, nodes) if value is not None]
         sizes = [size for shape in shapes for size in (shape if axis is None else shape[axis : axis + 1])]
         if any(isinstance(size, torch.SymInt) for size in sizes):
@@ -282,7 +282,7 @@ class _NodeMoves:
         return made
 
     def value_of_call(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Returns the tensor without data that a call returns."""
+        """Returns the fake tensor that a call returns."""
         values = [value_of(each) for each in _nodes_in(args)]
         mode = detect_fake_mode([each for each in values if isinstance(each, FakeTensor)])
         if mode is None:
@@ -297,7 +297,7 @@ class _NodeMoves:
         try:
             with mode, torch.no_grad():
                 return target(*map_arg(args, operand), **map_arg(kwargs, operand))
-        except RuntimeError as error:  # torch knows no type of the result
+        except RuntimeError as error:  # torch cannot infer the result
             raise _RefusedError(str(target)) from error
 
     def undo(self) -> None:
@@ -323,7 +323,7 @@ class _NodeMoves:
 
 
 def _result_of(node: Node) -> tuple[Node, int] | None:
-    """Returns the call with several results of which a node is one, and its place among them."""
+    """Returns, for a getitem node, the call with several results and the index; None for other nodes."""
     if node.target is not operator.getitem:
         return None
     call, index = node.args
@@ -331,7 +331,7 @@ def _result_of(node: Node) -> tuple[Node, int] | None:
 
 
 def _results(nodes: Sequence[Node]) -> dict[Node, list[Node | None]]:
-    """Returns by call with several results the first node that is each of them; None where no node is."""
+    """Returns, for each call with several results, the first getitem node of each result, or None."""
     found: dict[Node, list[Node | None]] = {}
     for node in nodes:
         if (result := _result_of(node)) is not None:

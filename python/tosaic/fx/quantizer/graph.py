@@ -1,4 +1,4 @@
-"""Writes down a graph of torch as a `CallGraph`: the names, operands and places that plans and rules work on.
+"""Converts a graph of torch to a `CallGraph`: the names, operands and slots that plans and rules work on.
 
 GraphModule                                      CallGraph
 %x : placeholder                                 Call("x", "placeholder", dtype="f32", shape=(1, 3, 8, 8))

@@ -6,7 +6,7 @@
     getitem = getitem(submod_1, 0)                                  relu = relu(linear)
     y = linear(getitem)                                             y = linear(relu)
 
-torchao quantizes the calls of a graph, and none in the graphs that these call. The setting that such a
+torchao quantizes the calls of a graph, but not of the graphs that these calls run. The setting that such a
 wrapper changes, such as whether torch records gradients, does not matter for a program that is not trained.
 """
 
@@ -77,7 +77,7 @@ def _inline(model: GraphModule, wrapper: Node, names: dict[Node, str]) -> None:
 def _replace(node: Node, value: Any) -> None:
     if isinstance(value, Node):
         node.replace_all_uses_with(value)
-    else:  # a number or several tensors, which a call has among its arguments
+    else:  # a number or several tensors, which is no node: replaced in the readers' arguments
         for user in list(node.users):
             user.args = map_arg(user.args, lambda each: value if each is node else each)
             user.kwargs = map_arg(user.kwargs, lambda each: value if each is node else each)

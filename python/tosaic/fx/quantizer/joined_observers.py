@@ -1,4 +1,4 @@
-"""Observers of operands and results of joins, which take one another's scale if their ranges nearly agree.
+"""Observers of operands and results of joins (cat, stack): a join's tensors share a scale if ranges agree.
 
 Each observer sees its own tensor. When `convert_pt2e` asks for scales, all observers of a graph know theirs,
 and `tosaic.annotation.joins.takers` decides which take the scale of the result::
@@ -26,7 +26,7 @@ class RelatedObservers:
     observers : dict of slot to observer
         Those that torchao has made.
     name : str
-        What reports call the constructors.
+        The ``__name__`` of the constructors, for reports.
     """
 
     name = ""
@@ -35,16 +35,16 @@ class RelatedObservers:
         self.observers: dict[Slot, Any] = {}
 
     def constructor(self, slot: Slot, made: Any) -> Any:
-        """Returns a constructor of torchao's form, whose observer takes part."""
+        """Wraps a constructor of torchao's form: it registers each observer that it makes for the slot."""
         return _Constructor(self, slot, made)
 
     def slot_of(self, observer: Any) -> Slot | None:
-        """Returns the slot of an observer that takes part."""
+        """Returns the slot of a registered observer, else None."""
         return next((slot for slot, each in self.observers.items() if each is observer), None)
 
 
 class JoinedScales(RelatedObservers):
-    """The observers of a graph between which joins choose.
+    """The observers of a graph's joins, some of which take the scale of another one.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class JoinedScales(RelatedObservers):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The slots whose observers take part."""
+        """The slots whose observers are registered."""
         return tuple(dict.fromkeys(slot for pair in self.pairs for slot in pair))
 
     def qparams(self, observer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the scale and zero point that an observer has among the others."""
+        """Returns the scale and zero point of an observer: its own, or those that it takes from another."""
         known = {slot: own_scale(each) for slot, each in self.observers.items()}
         scales = {slot: scale for slot, scale in known.items() if scale is not None}
         own = self.slot_of(observer)
@@ -83,7 +83,7 @@ def own_scale(observer: Any) -> Scale | None:
 
 
 class _Constructor:
-    """What torchao's prepare calls as ``constructor.with_args(dtype=..., ...)()``."""
+    """A constructor that torchao's prepare calls as ``constructor.with_args(dtype=..., ...)()``."""
 
     def __init__(self, related: RelatedObservers, slot: Slot, made: Any) -> None:
         self._related, self._slot, self._made = related, slot, made

@@ -69,7 +69,7 @@ def _remove_folded_norms(module: GraphModule, planned: PlannedProgram, names: Ma
     torchao folds them, too, but fails at transposed convolutions with groups.
     """
     calls = set(planned.plan.graph.names)  # without aliases
-    unused = _unused_calls(module)  # the plan does not have them
+    unused = _unused_calls(module)  # which the plan leaves out
     for node in list(module.graph.nodes):
         is_norm = str(node.target) == "aten.batch_norm.default"
         if is_norm and names.get(node, node.name) not in calls and node not in unused:
@@ -92,7 +92,7 @@ def _unused_calls(module: GraphModule) -> set[Node]:
 
 @dataclass(frozen=True)
 class _State:
-    """A buffer that the program writes, and the input that stands for it.
+    """A buffer that the program writes, and the input that replaces it for a time.
 
     Attributes
     ----------
@@ -110,10 +110,10 @@ class _State:
 
 
 def _states_as_inputs(model: GraphModule, graph: _core.Graph) -> list[_State]:
-    """Makes inputs of the buffers that the program writes, so that torchao does not take them for constants.
+    """Replaces buffers that the program writes by inputs, so that torchao does not take them for constants.
 
-    torchao computes once what depends on constants only. It would compute the new values of such buffers, and
-    write them into the buffers of the caller's program, which the module shares.
+    torchao evaluates calls that depend on constants only. It would compute the new values of such buffers,
+    and write them into the buffers of the caller's program, which the module shares.
     """
     states = []
     for at, path in enumerate(sorted({port.path for port in graph.inputs if port.kind == "state"})):
@@ -134,7 +134,7 @@ def _states_as_inputs(model: GraphModule, graph: _core.Graph) -> list[_State]:
 
 
 def _inputs_as_states(model: GraphModule, states: Sequence[_State]) -> None:
-    """Makes buffers again of the inputs that stand for them."""
+    """Replaces the inputs by the buffers again."""
     by_input = {state.input: state for state in states}
     for node in list(model.graph.nodes):
         state = by_input.get(node.target) if node.op == "placeholder" else None
@@ -189,13 +189,13 @@ class KnownGroupObserver(TosaicPerChannelGroupObserver):
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns float32 scales and int32 zero points, in the order of the blocks."""
         scales, zero_points = _tensors(self._qparams)
-        if self._qparams.axis == 1:  # blocks are in the order of the axes, and qparams have the groups last
+        if self._qparams.axis == 1:  # blocks: [groups, channels]; qparams: [channels, groups]
             channels = self.block_counts[1]
             scales, zero_points = (each.reshape(channels, -1).T.reshape(-1) for each in (scales, zero_points))
         return scales, zero_points.to(torch.int32)
 
     def convert(self, model: GraphModule, observer_node: Node) -> None:
-        """Finds the blocks by the shape of the weight, because nothing has run that this could observe."""
+        """Derives the blocks from the shape of the weight, because this observer has seen no tensor."""
         weight = observer_node.all_input_nodes[0].meta["val"]
         block = list(weight.shape)
         block[self.ch_axis], block[1 - self.ch_axis] = 1, self.group_size
@@ -219,12 +219,12 @@ class _KnownSpec(QuantizationSpec):  # type: ignore[misc]
 
 
 class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
-    """Annotates a graph of torch with the qparams that a plan of the same program got.
+    """Annotates a graph of torch with the qparams of a plan of the same program.
 
     Attributes
     ----------
     is_fixed : bool
-        After ``transform_for_annotation``: the graph is right for the sizes of the plan only.
+        After ``transform_for_annotation``: the graph is right only for the sizes of the plan.
     """
 
     def __init__(self, draft: Draft, names: Mapping[Node, str], sizes: Mapping[tuple[int, int], int]) -> None:
@@ -320,7 +320,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         """Accepts every graph."""
 
     def _in_torch(self, places: Places, slot: Slot) -> Sequence[Read]:
-        """Returns the nodes of torch that compute the tensor of a slot, or the node that a call reads."""
+        """Returns the nodes of torch that compute the tensor of a slot; for an edge, the nodes read."""
         planned = self._planned
         value = planned.value_of(slot)
         values, calls = self._unread
@@ -352,10 +352,10 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
 
 
 class _Weights:
-    """Gives calls of torch the weights that accuracy tools changed for them.
+    """Replaces weights of torch's calls that accuracy tools changed.
 
-    A parameter with one reader gets the new elements. In place of a parameter with
-    several readers, or of a weight that is computed, the reader gets a buffer: the others keep the old one.
+    A parameter with one reader gets the new elements. A changed reader of a parameter with several readers,
+    or of a computed weight, reads a new buffer instead; the other readers keep the old one.
     """
 
     def __init__(self, model: GraphModule) -> None:
@@ -370,7 +370,7 @@ class _Weights:
                 self._readers[target] = self._readers.get(target, 0) + len(node.users)
 
     def write(self, node: Node, user: Node, wanted: torch.Tensor) -> None:
-        """Makes a call read the wanted elements in place of a constant node, if they differ."""
+        """Makes a call read the wanted elements instead of a constant node, if they differ."""
         present = self._value(node)
         if present is None or present.shape != wanted.shape:
             return
@@ -388,11 +388,11 @@ class _Weights:
             annotation.input_qspec_map[made] = annotation.input_qspec_map.pop(node)
 
     def read_by(self, node: Node, user: Node) -> Node:
-        """Returns what a call reads in the place of a constant node."""
+        """Returns the node that a call reads now instead of a constant node."""
         return self._replaced.get((node, user), node)
 
     def _buffer(self, node: Node, wanted: torch.Tensor) -> Node:
-        """Returns a node right after another one that has the wanted elements in place of its own."""
+        """Returns a buffer with the wanted elements, inserted after `node`; equal buffers are shared."""
         made = self._made.setdefault(node, [])
         for each in made:
             if torch.equal(attribute_at(self._model, str(each.target)), wanted):
@@ -426,9 +426,9 @@ class _Weights:
 
 
 def _bounded(tensor: torch.Tensor, qparams: QParams | None) -> torch.Tensor:
-    """Returns a bias without elements beyond its integers of 32 bits, which torch makes the least integer.
+    """Clamps a bias to 256 less than the bounds of int32, for which torch would write the least integer.
 
-    torch clamps floats, and 2^31 - 1 is not a float32. The result is off by less than 2^-22 of the range.
+    torch clamps in float32, which does not have 2^31 - 1. The result is off by less than 2^-22 of the range.
     """
     if qparams is None or qparams.dtype != "i32" or tensor.dim() != 1:
         return tensor
@@ -438,7 +438,7 @@ def _bounded(tensor: torch.Tensor, qparams: QParams | None) -> torch.Tensor:
 
 def _tensor_of(array: Any) -> torch.Tensor:
     found = np.asarray(array)
-    if found.dtype.name == "bfloat16":  # numpy's own types do not have it, and each fits in a float32
+    if found.dtype.name == "bfloat16":  # torch reads no bfloat16 of numpy; float32 has all its numbers
         return torch.tensor(found.astype(np.float32)).to(torch.bfloat16)
     return torch.tensor(found)
 
@@ -464,7 +464,7 @@ def _reads(planned: PlannedProgram, call: str, name: str) -> Iterator[Place]:
 
 
 def _unread(planned: PlannedProgram, dropped: set[str]) -> tuple[set[int], set[str]]:
-    """Returns the values, and the calls, on which only the new values of dropped states depend."""
+    """Returns the values and calls that only the new values of dropped states need."""
     if not dropped:
         return set(), set()
     todo = [each.value for each in planned.graph.outputs if each.kind == "user" or each.path not in dropped]

@@ -1,4 +1,4 @@
-"""The memory that the nodes of a graph have: which calls write in place, and what they may write."""
+"""The memory of a graph's nodes: which calls write in place, and which memory they may write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_in_place(node: Node) -> bool:
 
 
 def _sharing(node: Node) -> list[Node]:
-    """Returns the operands whose memory the results of a call may have."""
+    """Returns the operands whose memory the results of a call may share."""
     if node.op != "call_function" or not node.all_input_nodes:
         return []
     if is_in_place(node):
@@ -56,7 +56,7 @@ def _sharing(node: Node) -> list[Node]:
         or torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
     ):
         return []
-    # Calls such as reshape and contiguous return views of some operands, and schemas do not say so.
+    # Calls such as reshape and contiguous may return views of an operand, which their schemas do not say.
     made: dict[Node, torch.Tensor] = {}
     try:
         with unset_fake_temporarily(), torch.no_grad():
@@ -69,7 +69,7 @@ def _sharing(node: Node) -> list[Node]:
 
 
 def _without_data(node: Node, made: dict[Node, torch.Tensor]) -> Any:
-    """Returns a tensor like a node's, or the number that the node computes from sizes."""
+    """Returns a meta tensor of a node's shape and strides, or the number that a node computes from sizes."""
     value = node.meta.get("val")
     if value is None and node.op == "get_attr":
         value = attribute_of(node)
@@ -84,7 +84,7 @@ def _without_data(node: Node, made: dict[Node, torch.Tensor]) -> Any:
 
 
 def _number(size: Any) -> Any:
-    """Returns the number that torch traced a size with. ``int`` would bind a symbolic size to that number."""
+    """Returns the number with which torch traced a size. ``int`` would bind a symbolic size to it."""
     return size if isinstance(size, int | float | bool) else size.node.hint
 
 
@@ -97,7 +97,7 @@ def _tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def attribute_of(node: Node) -> Any:
-    """Returns what a ``get_attr`` node reads, or None."""
+    """Returns the attribute that a ``get_attr`` node reads, or None."""
     found: Any = node.graph.owning_module
     for name in str(node.target).split("."):
         found = getattr(found, name, None)
@@ -105,7 +105,7 @@ def attribute_of(node: Node) -> Any:
 
 
 def memory_of(node: Node) -> object:
-    """Returns what is equal for buffers that share memory."""
+    """Returns a key that is equal for buffers that share memory."""
     if node.op == "get_attr":
         found = attribute_of(node)
         if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
@@ -115,14 +115,14 @@ def memory_of(node: Node) -> object:
 
 
 class Roots:
-    """The memory that each node may have: of buffers and inputs, and of nodes that make new tensors.
+    """The memory that each node's result may use: of a buffer or an input, or of a node that allocates it.
 
     Parameters
     ----------
     is_cut : callable, optional
-        Called with a producer and its user: true if the user gets a new tensor in the place of the producer.
+        Called with a producer and its user: true if the user reads a new tensor instead of the producer's.
     same : Roots, optional
-        The roots of the same graph: operands that share memory with results are taken from it.
+        The roots of the same graph, from which the operands that share memory with results are reused.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Roots:
         return frozenset([(producer, user)]) if self._is_cut(producer, user) else self.of(producer)
 
     def _missing(self, node: Node) -> list[Node]:
-        """Returns the operands to look at before a node: views of views may be thousands of calls deep."""
+        """Returns operands to resolve before a node, without recursion: chains of views may be very long."""
         if node not in self._sources:
             self._sources[node] = _sharing(node)
         found = self._found

@@ -1,4 +1,4 @@
-"""Lets a prepared module leave training mode with every call that depends on the mode.
+"""Moves all calls of a prepared module out of training mode together, also those that torchao does not know.
 
 ::
 
@@ -8,10 +8,10 @@
     evaluate    mode is 1                                    both compute what they do in evaluation
     convert     Conversion.convert                           feature_dropout(x, 0.3, False)
 
-torchao moves an exported module between the modes by rewriting calls of ``dropout`` and ``batch_norm``, with
-default numbers in place of their epsilon, momentum and probability. A dropout of the number 1 tells the other
-calls which mode that is. torchao lets observers convert themselves, so an observer of the mode restores the
-calls for inference. torchao's own rewriting finds nothing else, so that it changes no numbers.
+torchao moves an exported module between the modes by rewriting calls of ``dropout`` and ``batch_norm``, and
+replaces their epsilon, momentum and probability by defaults. Here it rewrites only a dropout of the number 1,
+whose result tells all other calls the mode. torchao lets observers convert themselves, so an observer of the
+mode restores the calls for inference.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True)
 class _Operand:
-    """The place of an operand."""
+    """A placeholder for an operand of a call, by position."""
 
     at: int
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call with places in place of its operands. Without a target, the result is the first operand."""
+    """A call whose operands are placeholders. Without a target, the result is the first operand."""
 
     target: Any
     args: Any = ()
     kwargs: Any = None
 
     def filled(self, operands: Any) -> tuple[Any, Any]:
-        """Returns the arguments."""
+        """Returns the arguments with these operands."""
 
         def operand(value: Any) -> Any:
             if isinstance(value, _Operand):
@@ -80,7 +80,7 @@ class _Call:
 
 
 class ByMode(nn.Module):
-    """Makes one call in training, and another one in evaluation."""
+    """Runs one call in training mode, and another one in evaluation mode."""
 
     def __init__(self, in_training: _Call, in_evaluation: _Call, fused: FusedNorm | None) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class ByMode(nn.Module):
         self.fused = fused
 
     def forward(self, mode: torch.Tensor, *operands: Any) -> Any:
-        """Makes the call of the mode, which is 1 in evaluation."""
+        """Runs the call of the mode; the number 1 means evaluation."""
         return (self.in_evaluation if float(mode) == 1 else self.in_training)(operands)
 
 
@@ -99,7 +99,7 @@ class Conversion(ObserverBase):  # type: ignore[misc]
     Parameters
     ----------
     noise : tuple of str
-        Names of the calls that only make the noise of products.
+        Names of the calls that only compute the random factors of products.
     """
 
     def __init__(self, noise: tuple[str, ...]) -> None:
@@ -147,27 +147,27 @@ def _erase(model: GraphModule, chosen: Callable[[Node], bool]) -> None:
 
 
 def _is_counted(node: Node) -> bool:
-    """True for a call by which a norm counts its batches, which it does in training only."""
+    """True for a call with which a norm counts its batches; norms count in training only."""
     first = node.args[0] if node.args else None
     is_counter = isinstance(first, Node) and first.op == "get_attr" and str(first.target).endswith(_COUNTER)
     return node.target == _ATEN.add_.Tensor and is_counter
 
 
 def switch_modes_in_training(model: GraphModule) -> None:
-    """Lets the calls of a graph follow the mode if its annotations make fake-quant modules."""
+    """Calls `switch_modes` if the graph's annotations make fake-quant modules."""
     if not _is_switched(model) and makes_fake_quants(read(model, author="")):
         switch_modes(model)
 
 
 def switch_modes(model: GraphModule) -> None:
-    """Lets the calls of a graph follow the mode. Annotations stay with their calls.
+    """Replaces calls that depend on the mode by `ByMode` modules. Annotations stay with their calls.
 
-    In a graph that is in training, calls that are in evaluation mode stay so in training, too.
+    In a graph in training mode, calls that are in evaluation mode stay in it.
     """
     if _is_switched(model):
         return
     nodes = list(model.graph.nodes)
-    for node in filter(_is_counted, nodes):  # some quantizers take it for a sum of numbers
+    for node in filter(_is_counted, nodes):  # some quantizers annotate this addition
         node.meta.pop(KEY, None)
     products = Products(model.graph)
     for node in products.unexplained:
@@ -193,7 +193,7 @@ def switch_modes(model: GraphModule) -> None:
 
 
 def _forget_specs(products: Products) -> None:
-    """Removes the specs of noise, which evaluation does not read."""
+    """Removes the specs of random factors, which evaluation does not read."""
     for node in products.noise:
         node.meta.pop(KEY, None)
     for product, operand in products.kept.items():
@@ -205,7 +205,7 @@ def _forget_specs(products: Products) -> None:
 
 
 def _has_modes(node: Node) -> bool:
-    """True for calls with modes, and for norms without, which torchao would rewrite."""
+    """True for calls that depend on the mode, and for all batch norms, which torchao would rewrite."""
     return depends_on_mode(node) or node.target == _ATEN.batch_norm.default
 
 

@@ -54,10 +54,10 @@ def read_module(
 ) -> ImportedModule:
     """Imports the graph of a module.
 
-    Calls in training mode are read as in evaluation, which the quantized network does. Calls of ``copy_``
-    that store a float state are outputs, too. Without `stores` they are not outputs, and a call of ``copy_``
-    whose result is not read is left out: the planner has nothing to round in it. Symbolic sizes have the
-    values that `sizes` has by input and axis, by default the traced values. Calls of modules (guards) have no
+    Calls in training mode are read as in evaluation, like those of the quantized network. Values that
+    ``copy_`` stores in a float state are outputs, too. Without `stores` they are not, and a call of ``copy_``
+    whose result is not read is left out, since the planner has nothing to round in it. `sizes` has the values
+    of symbolic sizes by input and axis; by default, the traced values. Calls of modules (guards) have no
     value.
 
     Raises
@@ -79,7 +79,7 @@ def read_module(
             importer.env[node] = Ref(
                 importer.writer.builder.add_input(node.name, code, shape, node.name), code, shape
             )
-        # What a state holds depends on the calls before, so it is not a constant.
+        # The value of a state depends on the runs before, so the state is not a constant.
         states = {node.name for node in states_of(model)}
         calls = [node for node in nodes if node.op != "call_module" and node not in unread]
         calls = [

@@ -1,10 +1,10 @@
-"""Weights that a call moves before it reads them, such as that of ``tensordot``, which becomes a matrix.
+"""Weights that a call permutes or reshapes before use, such as in ``tensordot``, which makes a matrix.
 
 ::
 
     w [3,4,5,6] -- reshape --> [12,30]      integers with a scale for each column
 
-Where the columns are an axis of the weight, this axis has the scales in torch. Where they are several axes,
+If the columns are one axis of the weight, the scales belong to this axis in torch. If they are several axes,
 the graph of torch gets nodes that move the weight, and nodes after them that move it back.
 """
 
@@ -40,7 +40,7 @@ class Move:
 
     @property
     def undone(self) -> Move:
-        """The move that leads back."""
+        """The inverse move."""
         perm = None if self.perm is None else tuple(sorted(range(len(self.perm)), key=self.perm.__getitem__))
         return Move(self.after, self.before, perm)
 
@@ -52,7 +52,7 @@ class Move:
         return _ATEN.reshape.default, list(self.after)
 
     def axis_before(self, axis: int) -> int | None:
-        """Returns the axis that becomes a certain axis; None if that is several axes, or a part of one."""
+        """Returns the operand's axis that becomes `axis`; None if that is several axes, or a part of one."""
         if self.perm is not None:
             return self.perm[axis]
         outer, size = math.prod(self.after[:axis]), self.after[axis]
@@ -63,7 +63,7 @@ class Move:
 
 
 def moved_back(tensor: torch.Tensor, moves: Sequence[Move]) -> torch.Tensor:
-    """Returns the weight that becomes a tensor by these moves."""
+    """Returns the weight from which these moves make a tensor."""
     for move in reversed(moves):
         target, argument = move.undone.call
         tensor = target(tensor, argument)
@@ -71,7 +71,7 @@ def moved_back(tensor: torch.Tensor, moves: Sequence[Move]) -> torch.Tensor:
 
 
 def qparams_before(qparams: QParams, moves: Sequence[Move]) -> QParams | None:
-    """Returns the qparams of a weight whose moved form has certain ones; None if no axis has its scales."""
+    """Returns the qparams of a weight before `moves`; None if no axis of it can have the scales."""
     if not moves or qparams.axis is None:
         return qparams
     axis: int | None = None if qparams.groups is not None else qparams.axis
@@ -81,7 +81,7 @@ def qparams_before(qparams: QParams, moves: Sequence[Move]) -> QParams | None:
 
 
 def with_moves(model: GraphModule, node: Node, user: Node, moves: Sequence[Move]) -> tuple[Node, Node]:
-    """Makes a call read a weight that is moved and moved back; returns the moved weight and its reader."""
+    """Makes a call read a weight that is moved and moved back; returns the moved weight and its next node."""
     made = [node]
     for move in (*moves, *(move.undone for move in reversed(moves))):
         target, argument = move.call

@@ -11,8 +11,8 @@ Infinities and NaN take no part in scales: an observer counts them, and its scal
 samples. Scales are float32. `convert_pt2e` writes a scale per tensor as a Python float, which represents it
 exactly, and scales per channel as a float32 buffer.
 
-Tensors are read where they are if they are dense in float32 on the CPU, in any order of dimensions. Others
-are converted first.
+Dense float32 tensors on the CPU are read without a copy, in any order of dimensions. Other tensors are
+converted first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tosaic.fx.quantizer.functions import Function
 
 _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
-_HIDES_ANY = -128.0  # the exponential of a score that is less by 104 is 0 in float32
+_HIDES_ANY = -128.0  # exp(-104) is 0 in float32: such a mask element hides any score
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
 _SCALES = 21  # scales among which the search for the least error of a group chooses
@@ -57,9 +57,9 @@ def has_samples(tensor: torch.Tensor) -> bool:
 
 
 def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], list[int]]:
-    """Returns the elements as a dense array, and the dimension of the tensor that each axis is.
+    """Returns the elements as a dense array, and for each axis of the array the dimension of the tensor.
 
-    The array shares the memory of the tensor if that is dense in float32 on the CPU.
+    The array shares the tensor's memory if this is dense in float32 on the CPU.
     """
     if tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
         return tensor.detach().numpy(), list(range(tensor.dim()))
@@ -108,8 +108,8 @@ def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tupl
 def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -math.inf) -> None:
     """Warns of samples that were ignored.
 
-    Minus infinity is an error in an input of the program whose other samples, from `least` on, hide no score:
-    in integers a mask would have no effect.
+    Minus infinity in an input of the program is an error unless a sample of at most -128 also hides scores
+    (`least` is the least finite sample): in integers, the mask would have no effect.
     """
     if getattr(observer, "has_minus_infinity", False) and not least <= _HIDES_ANY:
         ends = (
@@ -159,10 +159,10 @@ def _bounds(observer: Any) -> list[_core.ObservedRange]:
 
 
 class _Joinable:
-    """An observer that may take the scale of another one, with which a join reads its tensor."""
+    """An observer that may take the scale of another observer of the same join."""
 
     joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
-    notes: tuple[Any, ...] = ()  # which warn of a scale that leaves few integers
+    notes: tuple[Any, ...] = ()  # objects that warn of a scale with few integers for some numbers
     is_of_input = False
     has_minus_infinity = False  # among the samples of an input of the program
 
@@ -192,12 +192,12 @@ class _Joinable:
 
 
 class _Biased:
-    """What observers of weights know of the biases that are added to the products of their weights."""
+    """The part of a weight's observer that knows the biases which are added to the weight's products."""
 
     biases: tuple[tuple[Any, Any], ...] = ()
 
     def add_bias(self, bias: Any, data: Any) -> None:
-        """Raises the scales, where they are computed, until a bias fits in its integers.
+        """Lets later scales be raised until a bias fits in its integers.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class _Biased:
         data : module
             The observer or fake-quant module of the data that the weight is multiplied with.
         """
-        # A tuple: as an attribute of its own, `data` would become a submodule.
+        # A tuple: as an attribute itself, `data` would become a submodule.
         self.biases = (*self.biases, (bias, data))
 
     def largest(self) -> float:
@@ -222,7 +222,7 @@ def _least(ranges: Sequence[_core.ObservedRange]) -> float:
 
 
 class _RangeMixin(_Joinable, _Biased):
-    """What min/max observers have in common: buffers ``min_val`` and ``max_val``, and counts."""
+    """The common part of min/max observers: buffers ``min_val`` and ``max_val``, and counts."""
 
     min_val: torch.Tensor
     max_val: torch.Tensor
@@ -281,14 +281,14 @@ class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
 
 
 class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
-    """Scale of a mask that is added to scores before a softmax: what hides a score stays hidden.
+    """Scale of a mask that is added to scores before a softmax: elements that hide a score still hide it.
 
     `tosaic.annotation.MaskRange` has the rule. Minus infinity hides, too.
 
     Attributes
     ----------
     visible, hidden : torch.Tensor
-        Buffers: the least and the greatest finite sample that does not hide a score, and that hides one.
+        Buffers: the least and greatest finite sample among those that do not hide a score, and that do.
     infinities, nans : int
         Samples that were ignored: plus infinity and NaN.
     name : str
@@ -374,7 +374,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
     def convert(self, model: GraphModule, node: Node) -> None:
         """Replaces the call of the observer by quantize and dequantize, as torchao does for other observers.
 
-        If minus infinity alone hid in samples, what is dequantized becomes minus infinity again.
+        If minus infinity was the only hiding sample, hiding integers are dequantized to minus infinity.
         """
         scale, zero_point = (each.item() for each in self.calculate_qparams())
         integers, ops = torch.ops.quantized_decomposed, torch.ops.aten
@@ -393,7 +393,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
 
 
 def name_masks(observers: Mapping[Any, Any]) -> None:
-    """Tells observers which nodes they observe, and observers of masks what reads them.
+    """Tells observers the names of their nodes, and observers of masks whether scores are added to the mask.
 
     Parameters
     ----------
@@ -410,7 +410,7 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
             observer.is_of_input = is_input
         if isinstance(observer, TosaicMaskObserver):
             readers = list(node.users) if node is place else [place[1]]
-            if observer is module:  # conversion after training knows no minus infinity
+            if observer is module:  # fake-quantize modules restore no minus infinity
                 observer.meets_scores = all(
                     meets_scores(str(each.target), [str(user.target) for user in each.users])
                     for each in readers
@@ -428,8 +428,8 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
     infinities, nans : int
         Samples that were ignored.
     peers : tuple of TosaicMovingAverageMinMaxObserver
-        Observers of other tensors with the same scale, which follows from the union of all averages. One
-        average of several tensors would tend to the mean of their ranges, and the widest would be clipped.
+        Observers of other tensors with the same scale, which follows from the union of all averages. A single
+        average of several tensors would tend to the mean of their ranges, and clip the widest range.
     """
 
     peers: tuple[TosaicMovingAverageMinMaxObserver, ...] = ()
@@ -503,7 +503,7 @@ def _observe_channels(
 
 
 class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # type: ignore[misc]
-    """What histogram observers have in common: histograms, and the parameters that follow from them."""
+    """The common part of histogram observers: histograms, and the qparams that follow from them."""
 
     _histograms: list[_core.Histogram]
 
@@ -632,7 +632,7 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
 
 
 class _TensorHistogram(_HistogramBase):
-    """What observers with one histogram have in common."""
+    """The common part of observers with one histogram."""
 
     def __init__(
         self,
@@ -695,9 +695,8 @@ class TosaicHistogramObserver(_TensorHistogram):
     is_dynamic : bool
         Has to be False.
     behind : Function, optional
-        The function that is the only reader of the tensor: the error is measured at its result, and
-        `expected_error`, too. For integers of more than 8 bits, and for results that are not finite, it has
-        no effect.
+        The function that is the only reader of the tensor: the error, also `expected_error`, is measured at
+        its result. It has no effect for integers of more than 8 bits, and if its results are not finite.
     **options
         Further options of torchao's `UniformQuantizationObserverBase`.
 
@@ -921,8 +920,8 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
     eps : float
         Least scale.
     search : bool
-        Choose the scale of least squared error, from 0.6 of the one with which the largest element just
-        fits. False: choose the latter.
+        True: choose the scale of least squared error, between 0.6 and 1 times the scale with which the
+        largest element just fits. False: choose the scale with which it fits.
     is_dynamic : bool
         Has to be False.
 

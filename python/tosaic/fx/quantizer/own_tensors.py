@@ -1,4 +1,4 @@
-"""Transformations of a graph that write into its tensors, without changes of the caller's module.
+"""Runs a transformation of a graph that may write into its tensors, without changing the caller's module.
 
 A graph module that torch exported has the very parameters and buffers of the caller's module. A pass that
 multiplies a weight in place changes that module too, and does so again each time the module is prepared.
@@ -21,10 +21,10 @@ Place = tuple[nn.Module, str]
 def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) -> Any:
     """Returns ``transform(model)``, where the transformation may write into tensors of the graph.
 
-    The graph has copies meanwhile. Those that were not written are replaced by the tensors that they are
-    copies of, so that only what changed takes memory of its own. So are all states, which are the tensors
-    that calls of the graph write: a pass that computes such a call advances a counter, and the first run
-    begins with the value that the module has.
+    The graph has copies of its tensors during the transformation. Afterwards, each copy that was not written
+    is replaced by its original, so that only changed tensors take new memory. So is the copy of each state,
+    a tensor that calls of the graph write: a pass may evaluate such a call and advance a counter, but the
+    first run has to begin with the value in the caller's module.
     """
     states = _written(model)
     copies: dict[int, torch.Tensor] = {}
@@ -63,7 +63,7 @@ def _restore(graph: nn.Module, originals: dict[int, torch.Tensor], states: set[o
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
-    """Returns where the memory of a tensor begins, or None if it has none of its own."""
+    """Returns the address of a tensor's memory, or None if it has no memory of its own."""
     strided = tensor.layout == torch.strided and not tensor.is_meta and tensor.numel()
     return tensor.untyped_storage().data_ptr() if strided else None
 
@@ -75,7 +75,7 @@ def _is_same(tensor: torch.Tensor, original: torch.Tensor) -> bool:
 
 
 def tensor_places(graph: nn.Module) -> Iterator[Place]:
-    """Yields where a module and its submodules have tensors: parameters, buffers and attributes."""
+    """Yields the places of a module and its submodules that hold tensors: parameters, buffers, attributes."""
     for module in graph.modules():
         for held in (module._parameters, module._buffers, module.__dict__):
             for name, value in held.items():

@@ -1,11 +1,11 @@
-"""Finds in a graph of torch the tensors of a plan: what a call computes, and what it reads.
+"""Finds in a graph of torch the tensors of a plan: the results of calls, and the operands that they read.
 
 our plan     Edge("relu", "conv2d_1"): the operand 0 of the only node of call conv2d_1
 torch graph  conv2d_1 = aten.conv2d.default(dropout, w, b)      the place is `dropout`, as conv2d_1 reads it
 
-Both graphs are imported from the same calls, so that a place (call, node, operand) means the same tensor in
-both, whatever torch calls the tensor: it may pass through calls that do nothing, and constants have other
-names.
+Both graphs are imported from the same calls, so a place (call, node, operand) means the same tensor in both.
+Names of tensors may differ: in torch, a tensor may pass through calls that compute nothing, and constants
+have other names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Read(NamedTuple):
     ----------
     node : Node
     user : Node or None
-        The call; None if `node` is there for this call only.
+        The call; None if only this call reads `node`.
     moves : tuple of Move
-        How the plan's tensor is made of the node, a weight.
+        How the plan's weight is made from the node's tensor.
     """
 
     node: Node
@@ -51,11 +51,11 @@ class Places:
     ----------
     model : GraphModule
     names : dict of Node to str
-        The names of calls in the plan, where torch's are others.
+        The names of calls in the plan, for nodes with another name there.
     sizes : mapping, optional
         As in `read_module`.
     states : mapping, optional
-        The names of states in the graph, where the plan has others.
+        The names of states in the graph, for states with another name in the plan.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Places:
         self._moved = imported.graph
         self._values = {value.name: value for value in imported.graph.values}
         self._by_value: dict[str, list[Node]] = {}
-        self._by_part: dict[str, list[tuple[Node, int]]] = {}  # complex nodes, and which part it is
+        self._by_part: dict[str, list[tuple[Node, int]]] = {}  # with 0: real, 1: imaginary
         for node, value in zip(model.graph.nodes, imported.values, strict=True):
             if value >= 0:
                 self._by_value.setdefault(imported.graph.values[value].name, []).append(node)
@@ -103,7 +103,7 @@ class Places:
         return None if value is None else value.name
 
     def _is_made_by_import(self, name: str | None) -> bool:
-        """True for a constant that no node of torch has, such as the zeros to which a histogram adds."""
+        """True for a constant that the import added, such as the zeros to which a histogram adds."""
         if name is None or name in self._by_value or name in self._by_part:
             return False
         value = self._prepared.get(name)
@@ -112,8 +112,8 @@ class Places:
     def reads(self, place: Place, *, required: bool = True) -> list[Read]:
         """Returns the nodes with the tensor that a call of torch reads at a place.
 
-        There are several if the call also reads the tensor through a call that does nothing. With `required`,
-        they include parts of complex values. There are none of a constant that the import made for the call.
+        There are several if the call also reads the tensor through a call that computes nothing. With
+        `required`, they include parts of complex values. None has a constant that the import added.
         """
         user, name = self._nodes.get(place[0]), self._value(place, results=False)
         if user is not None and name is not None:
@@ -137,7 +137,7 @@ class Places:
         return []
 
     def _moved_weight(self, name: str, user: Node) -> Read | None:
-        """Returns the weight that a call moves before it reads it."""
+        """Returns the weight that a call permutes or reshapes before use."""
         value, moves = self._values.get(name), list[Move]()
         while value is not None and value.producer is not None:
             producer = value.producer
@@ -154,7 +154,7 @@ class Places:
         return None
 
     def producers(self, place: Place) -> list[Node]:
-        """Returns the nodes that compute the result at a place: several if a complex value is taken apart."""
+        """Returns the nodes that compute the result at a place; several nodes may extract a complex part."""
         name = self._value(place, results=True) or ""
         direct, holders = self._by_value.get(name, []), self._by_part.get(name, [])
         first = min((self._at[node] for node, _ in holders), default=len(self._at))
@@ -170,7 +170,7 @@ class Places:
         return [self._parts.of_result(node, part)]
 
     def _is_taken_apart(self, node: Node) -> bool:
-        """True if the readers of a complex node are its parts, and nodes with the same parts."""
+        """True if all readers of a complex node extract its parts, or have the same parts themselves."""
         return all(
             any(user in self._by_value.get(name, ()) for name in self._names_of_parts(node))
             or self._names_of_parts(user) == self._names_of_parts(node)
@@ -183,7 +183,7 @@ class Places:
     def read_by_output(self, planned: PlannedProgram, value: int, place: Place | None) -> tuple[Node, Node]:
         """Returns the node that the graph returns for a value, and the output node.
 
-        For the new value of a state: what is stored, and the call that stores it last.
+        For the new value of a state: the stored node, and the last call that stores it.
         """
         paths = {
             self._states.get(each.path, each.path)

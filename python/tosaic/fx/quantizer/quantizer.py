@@ -1,4 +1,4 @@
-"""A quantizer for torchao's PT2E flow: quant/planner computes what it writes as annotations."""
+"""A quantizer for torchao's PT2E flow: the core's planner (quant/planner) decides the annotations."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     qat : bool
         Insert fake-quant modules, for ``prepare_qat_pt2e``.
     compatible_with : {"arm"}, optional
-        ``"arm"``: ExecuTorch's lowering for Arm (`TOSAPartitioner` and the partitioners of VGF and Ethos-U)
-        accepts the converted graph, too. It needs integers between all operators, so that softmax, norms and
-        other composites are decomposed by ExecuTorch's passes, and all their parts get specs. This costs
+        accepts the converted graph, too. It needs integers between all operators. So ExecuTorch's passes
+        decompose softmax, norms and other composites, and all their parts get specs. This costs
+        accuracy: without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
         accuracy: without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
         `wide_functions` of a `Precision` have no effect then. Needs ExecuTorch.
 
@@ -140,7 +140,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def plan(self) -> Plan:
         """The plan of the last graph: each spec, and the rule that set it.
 
-        Observers of inputs, and of results that only a function reads, are chosen when it is written.
+        Observers of inputs, and of results that only a function reads, are chosen later, in ``annotate``.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         After an error, the graph has the annotations and metadata that it had before.
         """
         check_model(model, "Quantizer")
-        # torchao prepares bodies of loops, too, after the graph that calls them.
+        # torchao also calls this for bodies of loops, after the graph that calls the bodies.
         if model not in self._bodies:
             with restored_on_error(model):
                 self._annotate(model)
@@ -213,12 +213,12 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         found = read(model, author=_ANOTHER)
         plan, nodes = found.plan, found.nodes
         chosen, precisions = self._resolve(plan, nodes)
-        noise = Products(model.graph).noise  # which only training reads
+        noise = Products(model.graph).noise  # calls of random factors, which only training reads
         chosen = [-1 if node in noise else each for node, each in zip(nodes.values(), chosen, strict=True)]
         graph, values = import_module(model, stores=False)
         taken = _taken(found)
         for_arm = self.compatible_with == "arm"
-        # Arm's lowering has no other biases, not even of sums of 48 bits.
+        # Arm's lowering supports only derived biases, also for sums of 48 bits.
         fields = [
             planner_fields(each, _bias_qparams if each.bias == "derived" or for_arm else None)
             for each in precisions
@@ -269,7 +269,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def _biases(
         self, model: GraphModule, plan: Plan, nodes: Mapping[str, Node], taken: set[str]
     ) -> dict[Slot, Derived]:
-        """Returns the specs of biases, which know their elements."""
+        """Returns the specs of biases, whose functions know the elements."""
         unit_of_sums = self.compatible_with == "arm" or self.config.every_operator
         found: dict[Slot, Derived] = {}
         for slot in plan:
@@ -282,7 +282,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return found
 
     def _decompose(self, model: GraphModule) -> GraphModule:
-        """Runs the passes of Arm's quantizers. Their calls have notes of the precisions that were chosen."""
+        """Runs the passes of Arm's quantizers; new calls carry the precision of the replaced call."""
         plan = Plan(call_graph(model))
         chosen, precisions = self.config.resolve(plan)
         calls = set()
@@ -300,14 +300,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return check_model(decomposed, "Quantizer")
 
     def _resolve(self, plan: Plan, nodes: Mapping[str, Node]) -> tuple[list[int], list[Precision]]:
-        """As `QConfig.resolve`; calls that passes made of a call have the precision of that call.
+        """As `QConfig.resolve`, but calls that passes made from a call have the precision of that call.
 
-        Where passes lost the note, a call has the precision of an operand, or else of a user: it is a part of
-        a call that was decomposed, and only quantized calls are.
+        If passes dropped the metadata, a call has the precision of an operand, or else of a user: only
+        quantized calls are decomposed, so it belongs to one.
         """
         notes = {name: node.meta.get("custom") or {} for name, node in nodes.items()}
         found = {name: note.get(_PRECISION) for name, note in notes.items()}
-        for note in notes.values():  # the calls that passes made of one call share one dictionary
+        for note in notes.values():  # calls made from one call share one dictionary
             note.pop(_PRECISION, None)
         if all(each is None for each in found.values()):
             return self.config.resolve(plan)
@@ -319,7 +319,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return [-1 if each is None else each for each in found.values()], self.config.precisions()
 
     def validate(self, model: GraphModule) -> None:
-        """Accepts every graph. For training, its calls get to know the mode that torchao moves them into."""
+        """Accepts every graph. For training, its calls learn from `switch_modes` which mode they are in."""
         if self.qat:
             switch_modes(model)
 
@@ -360,14 +360,14 @@ def _checked_config(config: Any) -> QConfig:
 def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the qparams of a bias: the product of the scales of data and weight.
 
-    In the place of this function, annotations have a `BiasScale`, which knows the bias.
+    Annotations then get a `BiasScale`, which knows the bias, in place of this function.
     """
     return BiasScale("", None, None, unit_of_sums=False)(sources)
 
 
 def _writing_states(nodes: Iterable[Node]) -> Iterator[str]:
     """Yields the names of calls that write a float buffer in place."""
-    viewed: dict[Node, Node] = {}  # by node: that of which it is a view, if it is one
+    viewed: dict[Node, Node] = {}  # node -> the first operand of its chain of calls
     for node in nodes:
         if node.op == "call_function" and node.all_input_nodes:
             first = node.all_input_nodes[0]
@@ -382,7 +382,7 @@ def _writes_state(node: Node, viewed: Mapping[Node, Node]) -> bool:
         return False
     first = node.args[0] if node.args else None
     if node.target == torch.ops.aten.copy_.default and isinstance(first, Node) and first.op == "get_attr":
-        return False  # what it stores is rounded before
+        return False  # the stored value is rounded before
     for argument, value in zip(schema.arguments, node.args, strict=False):
         if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
             continue
@@ -447,7 +447,7 @@ def _pass_by_position(node: Node) -> None:
 
 
 def _taken(found: Annotations) -> set[str]:
-    """Returns the nodes that another quantizer has annotated, and forgets annotations that say nothing."""
+    """Returns the nodes that another quantizer annotated, and removes unset annotations from the plan."""
     taken = set()
     for name, each in found.found.items():
         if each.annotation._annotated:
@@ -459,9 +459,9 @@ def _taken(found: Annotations) -> set[str]:
 
 
 def _chosen_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> dict[Slot, Observed]:
-    """Returns the specs with the observers of their uses, as torchao takes them.
+    """Returns the specs with the observers that suit the uses of their tensors, as torchao takes them.
 
-    Arm's flow needs exact upper bounds, and has observers of the numbers that readers tell apart.
+    Arm's flow needs exact upper bounds, and observes only the numbers that readers distinguish.
     """
     exact = [
         slot for slot in plan if for_arm and isinstance(slot, Output) and is_bounded_above(nodes[slot.node])
@@ -483,7 +483,7 @@ def _chosen_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> d
 
 
 def _join_observers(plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: dict[Slot, Observed]) -> None:
-    """Lets the operands of joins take the scale of the result where the ranges of samples nearly agree."""
+    """Lets operands of joins take the scale of the result if their ranges of samples nearly agree."""
     first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
     pairs = [(first.get(operand), first.get(result)) for operand, result in joined]
     joins = JoinedScales([(a, b) for a, b in pairs if a in observers and b in observers and a != b])
@@ -493,7 +493,7 @@ def _join_observers(plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: 
 def _scale_observers(
     plan: Plan, scaled: Sequence[tuple[Slot, Slot, float]], observers: dict[Slot, Observed]
 ) -> None:
-    """Lets products and quotients by numbers have the integers of their operands."""
+    """Lets products and quotients by numbers have the same integers as their operands."""
     first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
     results: list[tuple[Slot, Slot, float]] = []
     known: dict[Slot, Scale] = {}

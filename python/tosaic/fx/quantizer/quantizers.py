@@ -1,4 +1,4 @@
-"""What wrapped and composed quantizers have in common: names of authors, checks, the report."""
+"""The common part of wrapped and composed quantizers: names of authors, checks, the report."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def author_name(quantizer: Any) -> str:
 
 
 def author_names(quantizers: Iterable[Any]) -> list[str]:
-    """Returns the names of several quantizers; ``#2`` follows a name that was there before."""
+    """Returns the names of several quantizers; repeated names get a suffix such as ``#2``."""
     seen: Counter[str] = Counter()
     names = []
     for quantizer in quantizers:
@@ -160,5 +160,5 @@ def check_references(reading: Annotations, where: str) -> None:
 
 
 def state_without(quantizer: Any, *names: str) -> dict[str, Any]:
-    """Returns the attributes of a quantizer for copies and pickles, apart from some."""
+    """Returns the attributes of a quantizer for copies and pickles, without those in `names`."""
     return {name: value for name, value in vars(quantizer).items() if name not in names}

@@ -6,8 +6,8 @@
       output_qspec = SharedQuantizationSpec((x, conv2d))      Output("conv2d"): Shared(Edge("x", "conv2d"))
 
 The objects that were read are recorded next to the plan, so that `tosaic.fx.quantizer.write` can write the
-very same objects where a plan did not change. Specs of other classes, and references to nodes that are not in
-the graph, are foreign specs: plans move them as they are.
+same objects again wherever a plan did not change. Specs of other classes, and references to nodes that are
+not in the graph, become foreign specs, which plans move unchanged.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Annotations:
     def rebuild(self) -> None:
         """Removes the annotations that were read, and makes new ones from the plan alone.
 
-        Specs are made anew, from their fields. An annotation has the class that was read, and the values of
-        the fields that this class adds.
+        New specs have the fields of the plan's specs. A new annotation has the class of the one that was
+        read, and its values of the fields that this class adds.
         """
         with restored_on_error(self.model):
             rebuild(self)
@@ -120,7 +120,7 @@ def read(model: GraphModule, *, author: str = "quantizer", before: Snapshot | No
             continue
         previous = old.get(node)
         if previous is not None and previous[0] is not annotation:
-            previous = None  # replaced
+            previous = None  # a quantizer replaced the annotation, so all of it is new
         entries = dict(reader.entries(node, annotation))
         if previous is not None:
             reading.taken.add(node.name)
@@ -160,7 +160,7 @@ class SpecReader:
         self._nodes = nodes
 
     def entries(self, node: Node, annotation: QuantizationAnnotation) -> list[tuple[Slot, Any]]:
-        """Returns slot and spec of each entry, apart from those for producers that are not in the graph."""
+        """Returns slot and spec of each entry, without entries for producers that are not in the graph."""
         entries: list[tuple[Slot, Any]] = []
         for producer, spec in (annotation.input_qspec_map or {}).items():
             if self.is_known(producer):
@@ -204,11 +204,11 @@ class SpecReader:
 
 
 class _UnknownError(Exception):
-    """A reference to a node that is not in the graph, or a dtype that plans write in another form."""
+    """A reference to a node that is not in the graph, or a dtype that plans represent in another form."""
 
 
 _PACKED = "torch.int4"
-"""Plans write int4 as int8 with a range of 4 bits, which is what the observers of torchao support."""
+"""Plans represent int4 as int8 with a range of 4 bits, which is what the observers of torchao support."""
 
 
 def _numbers(spec: Any) -> dict[str, Any]:

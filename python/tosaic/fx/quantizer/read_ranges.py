@@ -1,11 +1,11 @@
-"""Which numbers of a result its readers tell apart: only those need integers of their own.
+"""Which numbers of a result its readers distinguish: only these need different integers.
 
     sum -> relu                       all numbers below 0 are equal
     scores -> exp(scores - amax)      numbers far below the greatest of their row become 0: masks
 
-Where every operator has a scale of its own, such a result has a scale in common with what reads it, or is the
-operand of an exponential. Its observer then ignores how far a number is beyond the range that is read, and
-saturation does the rest. A mask of -255 leaves the precision of 8 bits to the scores next to it.
+This applies if every operator has its own scale, and the result shares its scale with its readers or is the
+operand of a function such as an exponential. The result's observer clamps samples to the range that is read,
+and integers saturate beyond it. So a mask of -255 still leaves 8 bits of precision to the scores.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tosaic.fx.quantizer.observers import TosaicHistogramObserver, has_samples
 _ATEN = torch.ops.aten
 _BOUNDING = (_ATEN.relu, _ATEN.relu_, _ATEN.hardtanh, _ATEN.hardtanh_, _ATEN.clamp)
 _RESHAPES = (_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.view_copy)
-# Calls whose results have the elements of their operands at the same places.
+# Calls whose results have the elements of their operands at the same positions.
 _SAME_POSITIONS = (_ATEN.where, _ATEN.clone, _ATEN.alias, _ATEN.dropout, _ATEN.contiguous)
-# Calls whose results have elements of their operands along the same axes.
+# Calls whose results have elements of their operands in other positions along the same axes.
 _SAME_AXES = (
     _ATEN.cat,
     _ATEN.constant_pad_nd,
@@ -67,10 +67,10 @@ _MOVING = (
     _ATEN.unsqueeze,
     _ATEN.unsqueeze_copy,
 )
-# Functions whose results have ever smaller magnitudes below 0.
+# Functions whose results tend to 0 for numbers below 0.
 _DECAYING = (_ATEN.sigmoid, _ATEN.gelu, _ATEN.silu, _ATEN.mish)
 _EXTREMA = (_ATEN.maximum, _ATEN.minimum)
-# Calls whose results lie between numbers that are read of their operand.
+# Calls whose results lie within the range that is read of their operand.
 _WITHIN_OPERAND = (
     *_BOUNDING,
     _ATEN.amax,
@@ -81,7 +81,7 @@ _WITHIN_OPERAND = (
     _ATEN.max_pool2d,
     _ATEN.mean,
 )
-# Calls with a number that is an element of the result.
+# Calls with an argument that becomes an element of the result.
 _WITH_CONSTANTS = (
     _ATEN.constant_pad_nd,
     _ATEN.full,
@@ -92,27 +92,27 @@ _WITH_CONSTANTS = (
     _ATEN.scatter,
     _ATEN.where,
 )
-_HIDDEN = -8192.0  # numbers below -1e4 leave a result without a scale
-_MARGIN = 0.25  # of results that samples had
-# Calls that read the shape of their operand, and none of its numbers.
+_HIDDEN = -8192.0  # replaces lesser constants: the planner gives a result with numbers below -1e4 no scale
+_MARGIN = 0.25  # of the results' largest magnitude
+# Calls that read the shape of their operand, and no element.
 _SHAPE_READERS = (_ATEN.full_like, _ATEN.zeros_like, _ATEN.ones_like, _ATEN.empty_like, _ATEN.sym_size)
 
 
 @dataclass(frozen=True)
 class ReadRange:
-    """The numbers that readers of a tensor tell apart.
+    """The range of numbers that the readers of a tensor distinguish.
 
     Attributes
     ----------
     least, greatest : float
     axis : int, optional
-        `least` is relative to the greatest number of a row along this axis, which counts from the last one,
-        -1. None: it is a number.
+        If set, `least` is relative to the greatest number of each row along this axis. The axis is negative,
+        -1 for the last. None: `least` is absolute.
     margin : float
-        How far below `least` numbers count, as a part of the largest magnitude among the greatest of rows.
+        By how much the range is extended below `least`, relative to the largest magnitude of row maxima.
     decays : bool
-        Below 0 the results become smaller with their operands, as results of a sigmoid do. Among numbers that
-        are all below 0, `least` is relative to the greatest one.
+        Below 0, the reader's results become smaller in magnitude, as those of a sigmoid. If all numbers are
+        below 0, `least` is relative to the greatest one.
     """
 
     least: float
@@ -122,12 +122,12 @@ class ReadRange:
     decays: bool = False
 
     def end(self, greatest: float) -> float:
-        """Returns where a range ends, if its greatest number is `greatest`."""
+        """Returns the lower end of a range whose greatest number is `greatest`."""
         return self.least + min(greatest, 0.0) if self.decays else self.least
 
 
 class ReadRangeObserver(TosaicHistogramObserver):
-    """A `TosaicHistogramObserver` of the numbers that readers tell apart: others count as the nearest one.
+    """A `TosaicHistogramObserver` of the range that readers distinguish; other numbers are clamped to it.
 
     Parameters
     ----------
@@ -147,16 +147,16 @@ class ReadRangeObserver(TosaicHistogramObserver):
     def __init__(self, *args: Any, read: ReadRange, **options: Any) -> None:
         super().__init__(*args, **options)
         self.read = read
-        self._ignored: tuple[float, float] | None = None  # extremes of rows or tensors that do not count
+        self._ignored: tuple[float, float] | None = None  # range of ignored rows or tensors
         self._greatest = -math.inf
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observes a tensor and returns it.
 
-        A range in rows ignores tensors of one number. Where only the differences in a row matter, it also
-        ignores rows whose numbers are all equal, such as those that a mask hides as a whole: their integers
-        are equal with any scale. Tensors that are wholly below numbers whose results decay count only if no
-        others come.
+        With `axis`, it ignores tensors whose numbers are all equal. If only differences in a row matter (no
+        `margin`), it also ignores rows of equal numbers, such as rows that a mask hides completely: any scale
+        makes their integers equal. With `decays`, tensors wholly below the range count only if there are no
+        others.
         """
         if has_samples(x_orig):
             numbers = x_orig.detach()
@@ -166,7 +166,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
         return x_orig
 
     def _in_range(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Returns the numbers without those below the range, or none where all of them are."""
+        """Returns the numbers clamped from below; none if `decays` is set and all are below the range."""
         least, greatest = float(numbers.amin()), float(numbers.amax())
         if self.read.decays and greatest < self.read.least:
             self._ignore(least, greatest)
@@ -179,14 +179,14 @@ class ReadRangeObserver(TosaicHistogramObserver):
         self._ignored = min(ends), max(ends)
 
     def _in_rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Returns the rows that count, as a matrix, without numbers below those that are read."""
+        """Returns the rows that count, as a matrix, clamped to the range from below."""
         read, axis = self.read, self.read.axis
         assert axis is not None
         rows = numbers.movedim(axis, -1).flatten(0, -2) if numbers.dim() >= -axis else numbers.reshape(1, -1)
         greatest, least = rows.amax(-1), rows.amin(-1)
         differ = least < greatest
         if read.margin and least.min() < greatest.max():
-            differ = torch.ones_like(differ)  # the greatest number of each row is a result
+            differ = torch.ones_like(differ)  # the reader's result is the greatest number of each row
         if not differ.all():
             self._ignore(float(least.min()), float(greatest.max()))
         rows, greatest = rows[differ], greatest[differ]
@@ -204,7 +204,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
 
 
 def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Observed]:
-    """Returns the specs of the results whose readers do not tell all numbers apart, with observers for that.
+    """Returns specs with a `ReadRangeObserver` for the results whose readers do not distinguish all numbers.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def _read_of_group(
 
 
 def _is_covered(node: Node, of_group: Mapping[Node, Slot], root: Slot) -> bool:
-    """True if what is read of the operands contains the numbers of a result with the same scale."""
+    """True if the result's numbers lie within the ranges read of its operands, which have the same scale."""
     values = [(each, each.meta.get("val")) for each in node.all_input_nodes]
     operands = [
         each for each, value in values if isinstance(value, torch.Tensor) and value.is_floating_point()
@@ -259,7 +259,7 @@ def _is_covered(node: Node, of_group: Mapping[Node, Slot], root: Slot) -> bool:
 
 
 def _united(ranges: Collection[ReadRange | None]) -> ReadRange | None:
-    """Returns the range that contains all of them; None if one is everything, or none does."""
+    """Returns the smallest range that contains all `ranges`; None if one is None or of another kind."""
     known = [each for each in ranges if each is not None]
     if not known or len(known) < len(ranges) or len({(each.axis, each.margin) for each in known}) > 1:
         return None
@@ -269,10 +269,10 @@ def _united(ranges: Collection[ReadRange | None]) -> ReadRange | None:
 
 
 def bound_hiding_constants(model: GraphModule) -> None:
-    """Replaces constants far below all that their readers tell apart, such as -1e9 before a softmax.
+    """Replaces constants far below all numbers that their readers distinguish, such as -1e9 before a softmax.
 
-    The planner gives a result with such numbers no scale, so that Arm's lowering would not take it. A new
-    tensor takes the place of one that the module has.
+    The planner gives a result with such numbers no scale, and Arm's lowering would not take it. A new
+    buffer replaces a constant that is an attribute of the module.
 
     Parameters
     ----------
@@ -309,10 +309,10 @@ def _is_far(number: Any) -> bool:
 
 
 def is_bounded_above(node: Node) -> bool:
-    """Returns whether a call bounds its operand by a number from above: hardtanh, ReLU6, clamp.
+    """Returns whether a call bounds its operand from above by a number: hardtanh, ReLU6, clamp.
 
-    Arm's passes omit such a call if the bound has the greatest integer, and else take neither it nor the
-    convolution before it. So its scale must not be larger than the range needs.
+    Arm's passes omit such a call if the bound has the greatest integer. Otherwise they reject the call and
+    the convolution before it. So the scale must not be larger than the range needs.
     """
     overload = _overload(node)
     if overload not in _BOUNDING or overload in (_ATEN.relu, _ATEN.relu_):
@@ -334,7 +334,7 @@ def _reach(spec: Observed) -> float:
 
 
 def reach_of(steps: int) -> float:
-    """Returns how far below the greatest number an exponential has less than half of a step of its range."""
+    """Returns the distance below the maximum at which exp is less than half a step of its results."""
     return math.log(2 * steps)
 
 
@@ -343,7 +343,7 @@ def _overload(node: Node) -> Any:
 
 
 def read_range(node: Node, of_group: Mapping[Node, Any], reach: float = math.inf) -> ReadRange | None:
-    """Returns what the readers of a result tell apart; None if that is everything, or has no such form.
+    """Returns the range that the readers of a result distinguish; None if it is unlimited or not a range.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def read_range(node: Node, of_group: Mapping[Node, Any], reach: float = math.inf
     of_group : mapping of Node to object
         Equal objects for results that have a scale in common.
     reach : float
-        How far below the greatest number of a row an exponential counts.
+        The distance below the maximum of a row up to which an exponential distinguishes numbers.
     """
     return _united([_range_of_reader(node, user, of_group, reach) for user in _readers(node)])
 
@@ -396,20 +396,20 @@ def _range_of_reader(node: Node, user: Node, of_group: Mapping[Node, Any], reach
     if group is None or group != of_group.get(node):
         return None
     if overload in _SAME_POSITIONS or overload in _SAME_AXES:
-        # A row of the operand is a part of one of the result, whose greatest number is not less.
+        # A row of the operand is a part of a row of the result, whose maximum is at least as large.
         return read_range(user, of_group, reach)
     if overload in _MOVING:
         return _absolute(read_range(user, of_group, reach))
     if overload not in _RESHAPES:
         return None
     found = read_range(user, of_group, reach)
-    kept = (found.axis or 0) if found is not None else 0  # axes from this one on have to be the same
+    kept = (found.axis or 0) if found is not None else 0  # the shapes must agree from this axis on
     has_same_rows = kept == 0 or node.meta["val"].shape[kept:] == user.meta["val"].shape[kept:]
     return found if has_same_rows else None
 
 
 def _flat_beyond(overload: Any, reach: float) -> tuple[float, float] | None:
-    """Returns the numbers beyond which a function differs by less than half a step of its results."""
+    """Returns the bounds beyond which a function changes by less than half a step of its results."""
     ends = {
         _ATEN.sigmoid: (-reach, reach),
         _ATEN.tanh: (-reach / 2, reach / 2),
@@ -425,12 +425,12 @@ def _flat_beyond(overload: Any, reach: float) -> tuple[float, float] | None:
 
 
 def _absolute(found: ReadRange | None) -> ReadRange | None:
-    """Returns a range that holds wherever the numbers are moved to."""
+    """Returns the range if it is absolute, so that it still holds for moved elements; else None."""
     return found if found is not None and found.axis is None else None
 
 
 def _factor(node: Node, user: Node) -> float | None:
-    """Returns the constant that a call multiplies a result with; None for other calls."""
+    """Returns the constant factor by which `user` multiplies `node`; None for other calls."""
     if _overload(user) not in (_ATEN.mul, _ATEN.div) or len(user.args) != 2:
         return None
     x, other = user.args
@@ -451,7 +451,7 @@ def _divided(found: ReadRange | None, factor: float) -> ReadRange | None:
 
 
 def _reduced_axis(node: Node) -> int | None:
-    """Returns the one axis of its operand, from the last one, that an extremum reduces."""
+    """Returns the only axis that an amax or amin reduces, as a negative number; else None."""
     axes = node.args[1] if len(node.args) > 1 else ()
     axes = [axes] if isinstance(axes, int) else axes
     x = node.args[0]
@@ -462,7 +462,7 @@ def _reduced_axis(node: Node) -> int | None:
 
 
 def _axis_of_rows(node: Node) -> int | None:
-    """Returns the axis, from the last one, of x - amax(x) along one axis; None for other calls."""
+    """Returns the axis of x - amax(x, axis), as a negative number; None for other calls."""
     if _overload(node) is not _ATEN.sub or len(node.args) != 2:
         return None
     x, greatest = node.args

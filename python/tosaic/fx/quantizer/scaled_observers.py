@@ -1,4 +1,4 @@
-"""Observers of products and quotients by numbers, which have the integers of their operands.
+"""Observers of products and quotients by numbers, whose integers are equal to those of their operands.
 
 Each observer sees its own tensor. When `convert_pt2e` asks for scales, the observer of a result takes the
 scale of its operand, times the factor (`tosaic.annotation.factors`)::
@@ -21,13 +21,12 @@ from tosaic.fx.quantizer.joined_observers import RelatedObservers, own_scale
 
 
 class ScaledObservers(RelatedObservers):
-    """The observers of a graph between which factors are.
+    """The observers of operands and results of products by a number.
 
     Parameters
     ----------
     results : sequence of (slot, slot, float)
-        An operand, the result of its product by a number, each the first slot of its sharing group, and the
-        number.
+        The operand, the result and the number of each product. A slot is the first one of its sharing group.
     known : mapping of slot to Scale
         The scales of operands that have no observer.
     """
@@ -41,12 +40,12 @@ class ScaledObservers(RelatedObservers):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The slots whose observers take part."""
+        """The slots whose observers are registered."""
         found = dict.fromkeys((*self.operands, *(operand for operand, _ in self.operands.values())))
         return tuple(slot for slot in found if slot not in self.known)
 
     def qparams(self, observer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the scale and zero point that an observer has among the others."""
+        """Returns scale and zero point of an observer: its operand's scale times the factor, or its own."""
         scale, zero_point = observer.own_qparams()
         slot = self.slot_of(observer)
         made = None if slot is None else self._scaled(slot)
@@ -55,7 +54,7 @@ class ScaledObservers(RelatedObservers):
         return torch.full_like(scale, made.scale), torch.full_like(zero_point, made.zero_point)
 
     def _scaled(self, slot: Slot) -> Scale | None:
-        """Returns the scale of a result that follows from its operand's scale."""
+        """Returns the scale of a result if it follows from its operand's scale; else None."""
         operand, factor = self.operands.get(slot, (None, 1.0))
         source = None if operand is None else self._scale(operand)
         own = self._own(slot)

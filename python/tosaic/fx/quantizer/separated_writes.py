@@ -1,12 +1,12 @@
-"""Refuses writes that are not seen where the model sees them, because quantize nodes make new tensors.
+"""Refuses in-place writes that later readers would not see, because quantize nodes make new tensors.
 
 ::
 
     y -> view -> mul_                       y -> q/dq -> view -> mul_
     y ---------> linear                     y -> q/dq -> linear
 
-In the model, ``linear`` reads what ``mul_`` has written. In the converted graph it reads a tensor of its own.
-The same holds for inputs and buffers that a call writes through a quantize node: nobody sees the write.
+In the model, ``linear`` reads what ``mul_`` has written. In the converted graph it reads a separate tensor.
+The same holds for inputs and buffers that a call writes through a quantize node: the write is lost.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tosaic.torch_operators.origins import Where
 def refuse_separated_writes(
     model: GraphModule, where: str = "Quantizer", *, are_constant: bool = True
 ) -> None:
-    """Raises an error if annotations separate a write from those who see it.
+    """Raises an error if annotations separate a write from its readers.
 
     Parameters
     ----------
     model : GraphModule
     where : str
-        What the error names.
+        The function that the error names.
     are_constant : bool
-        False if torchao takes the buffers that calls write for inputs.
+        True if torchao takes buffers that calls write for constants; False if they are its inputs.
 
     Raises
     ------
@@ -49,11 +49,11 @@ def refuse_separated_writes(
 
 
 class _SeparatedError(Exception):
-    """The call that writes, and what it writes."""
+    """A separated write: the call that writes, and a description of what it writes."""
 
 
 class _Order:
-    """The nodes in their order, and what each write separates from those who read later.
+    """The nodes in their order, and which later readers each write is separated from.
 
     The cost grows with the number of nodes: each node is looked at when it reads, and when a write to its
     memory is separated from it. A node that nobody reads any more is dropped.
@@ -80,7 +80,7 @@ class _Order:
                 self._with_memory.setdefault(root, []).append(node)
 
     def _check_write(self, call: Node, written: list[Node]) -> None:
-        """What is written has to be the memory of each node that is an input, or is read later."""
+        """Refuses a write whose memory, after conversion, is not that of an input or a later read node."""
         memory = frozenset().union(*map(self._in_model.of, written))
         lost = memory - frozenset().union(*(self._converted.read(each, call) for each in written))
         for root in lost:
@@ -95,7 +95,7 @@ class _Order:
         self._last_write.update(dict.fromkeys(memory, call))
 
     def _check_reads(self, user: Node) -> None:
-        """What is read has to be the memory that was written since the read node was computed."""
+        """Refuses a read after a write whose memory, after conversion, is not the memory that is read."""
         for node in user.all_input_nodes:
             at = self._position[node]
             for root in self._in_model.of(node):
@@ -111,8 +111,8 @@ class _Cuts:
 
     def __init__(self, nodes: list[Node], *, are_constant: bool) -> None:
         self._are_constant = are_constant
-        self._of_buffers: set[Node] = set()  # depend on buffers only
-        given: set[Node] = set()  # depend on inputs
+        self._of_buffers: set[Node] = set()  # nodes that depend on buffers only
+        given: set[Node] = set()  # nodes that depend on inputs
         for node in nodes:
             operands = node.all_input_nodes
             if node.op == "placeholder" or any(each in given for each in operands):
@@ -127,7 +127,7 @@ class _Cuts:
             return True
         found = annotation_of(user)
         specs = (found.input_qspec_map or {}) if found is not None else {}
-        # torchao puts no quantize node before a write to what depends on buffers only
+        # torchao puts no quantize node between a value that depends on buffers only and a write to it
         is_written = is_in_place(user) and user.args[0] is producer and producer in self._of_buffers
         is_written = is_written and self._are_constant
         return specs.get(producer) is not None and not is_written

@@ -1,4 +1,4 @@
-"""Gives calls that update a state in place a result that can be rounded before it is stored.
+"""Splits in-place updates of a state into a functional call, whose result can be rounded, and a store.
 
 ::
 
@@ -6,9 +6,9 @@
                                             copy_ = copy_(k, index_put_)
     matmul(.., index_put_)                  matmul(.., index_put_)
 
-torchao rounds results of calls. The result of ``index_put_`` is the state itself, which has the unrounded
-numbers then, and integers cannot store it. Arm's passes compute such a call and store nothing, also for a
-counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
+torchao rounds results of calls. The result of ``index_put_`` is the state itself: a converted graph would
+store unrounded floats in it, and no integers. Arm's passes compute such a call but do not store the result,
+also if the state is an integer counter. Writes to parts of a state (``k[:, 3:4] = x``) are not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COPY = torch.ops.aten.copy_.default
 
 
 def state_writes(model: GraphModule) -> Iterator[tuple[Node, Node, Node]]:
-    """Yields each call that stores a whole float state: the call, the state, and what is stored."""
+    """Yields each call that stores a whole float state, with the state and the stored node."""
     for node in model.graph.nodes:
         if node.op == "call_function" and node.target == _COPY:
             state, source = node.args[:2]
@@ -42,13 +42,13 @@ def states_of(model: GraphModule) -> set[Node]:
 
 
 def with_rounded_writes(model: GraphModule) -> None:
-    """Makes the changes in the graph of the model.
+    """Splits the writes of the model's graph.
 
-    Only for states of which all writes are such calls. A state stays as it is if it shares memory with
+    A state is changed only if all its writes can be split. It is not changed if it shares memory with
     another buffer, if a call writes a part of it, or if a view of it is read after a later write.
     """
     writes = _Writes(model)
-    current: dict[Node, Node] = {}  # by state: the value that it has before the next call
+    current: dict[Node, Node] = {}  # state -> the node with its present value
     for node in list(model.graph.nodes):
         if node.op != "call_function":
             _read_current(node, current, states=False)
@@ -65,15 +65,15 @@ def with_rounded_writes(model: GraphModule) -> None:
 
 
 def states_to_round(model: GraphModule) -> set[Node]:
-    """Returns the buffers of which `with_rounded_writes` changes all writes."""
+    """Returns the buffers all of whose writes `with_rounded_writes` splits."""
     return _Writes(model).all_followed
 
 
 def with_one_node_per_state(model: GraphModule) -> dict[str, str | None]:
-    """Buffers that are the same elements of a memory that calls write become one, the first.
+    """Merges buffers that are the same elements of written memory into the first of them.
 
-    A cache that is registered, and that layers hold, too, is such a state: torch lists it twice. Returns by
-    name of such a buffer the name of the first; None if no call read it.
+    A cache that is registered both by the model and by its layers is such a buffer: torch lists it twice.
+    Returns for each name of a merged buffer the name of the first; None if no call reads this name.
     """
     roots = Roots()
     written = {
@@ -97,7 +97,7 @@ def with_one_node_per_state(model: GraphModule) -> dict[str, str | None]:
 
 
 def refuse_writes_to_states(model: GraphModule, where: str) -> None:
-    """Raises an error if a call writes a float input or buffer in another way than by a copy to all of it.
+    """Raises an error if a call writes a float input or buffer other than by ``copy_`` to all of it.
 
     Raises
     ------
@@ -124,9 +124,9 @@ def refuse_writes_to_states(model: GraphModule, where: str) -> None:
 
 
 def write_to_states(model: GraphModule) -> None:
-    """Writes to a conversion of a buffer become writes to the buffer.
+    """Redirects a write to a conversion of a buffer to the buffer.
 
-    Arm's passes read counters of 64 bits through a conversion to 32 bits, and let calls write to that.
+    Arm's passes read 64-bit counters through a conversion to 32 bits, and make calls write to the conversion.
     """
     for node in model.graph.nodes:
         if node.op != "call_function" or node.target != _COPY:
@@ -159,8 +159,8 @@ class _Writes:
         nodes = list(model.graph.nodes)
         self._position = {node: at for at, node in enumerate(nodes)}
         self._roots = Roots()
-        self._state: dict[Node, Node] = {}  # by node that is a buffer: the buffer
-        self._writes: dict[object, list[Node]] = {}  # by memory
+        self._state: dict[Node, Node] = {}  # buffer, or in-place result that is the buffer -> the buffer
+        self._writes: dict[object, list[Node]] = {}  # by memory: the calls that may write it
         for node in nodes:
             first = node.args[0] if node.op == "call_function" and node.args else None
             if node.op == "get_attr":
@@ -170,7 +170,7 @@ class _Writes:
             for each in frozenset().union(*map(self._roots.of, written_arguments(node))):
                 self._writes.setdefault(each, []).append(node)
         self._shared = Counter(memory_of(node) for node in nodes if node.op == "get_attr" and self._writes)
-        self._calls: dict[object, list[Node]] = {}  # by memory
+        self._calls: dict[object, list[Node]] = {}  # by written memory: the calls whose results may use it
         for node in nodes if self._writes else ():
             if node.op == "call_function":
                 for each in self._roots.of(node) & self._writes.keys():
@@ -183,7 +183,7 @@ class _Writes:
         return self._followed
 
     def followed(self, node: Node) -> Node | None:
-        """Returns the state that a call writes as a whole, if its reads can become reads of that."""
+        """Returns the state that a call writes, if its reads can become reads of the stored value."""
         state = self._state.get(node)
         return state if node is not state and state in self._followed else None
 
@@ -206,7 +206,7 @@ class _Writes:
                 continue
             last = max((self._position[user] for user in node.users), default=0)
             if bisect(positions, self._position[node]) < bisect_left(positions, last):
-                return False  # a write between the view and its last reader
+                return False  # a write is between a view and the view's last reader
         return True
 
 
@@ -218,12 +218,12 @@ def _can_round(node: Node, state: Node) -> bool:
     if target is None or not _same_kind(node, state):
         return False
     given = [value for each in node.all_input_nodes if (value := value_of(each)) is not None]
-    # The functional call promotes the dtype, and the call in place does not.
+    # The functional call promotes dtypes; the in-place call keeps the dtype of the state.
     return all(each.dtype == given[0].dtype or not each.dtype.is_floating_point for each in given)
 
 
 def functional_overload(node: Node) -> torch._ops.OpOverload | None:
-    """Returns the overload that computes the same and writes nothing, or None.
+    """Returns the overload that computes the same without writing, or None.
 
     It has the arguments of the call, apart from ``out``.
     """
@@ -254,7 +254,7 @@ def _same_kind(node: Node, state: Node) -> bool:
 
 
 def _read_current(node: Node, current: dict[Node, Node], *, states: bool) -> None:
-    """Results of calls that wrote a state become the value that it has now; with `states`, the state too."""
+    """Replaces operands that are results of writes by a state's present value; with `states`, states too."""
 
     def value(each: Node) -> Node:
         state = each if each in current else each.meta.get("tosaic_state")
@@ -276,7 +276,7 @@ def _make_functional(node: Node, state: Node, current: dict[Node, Node]) -> None
 
 
 def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) -> None:
-    """A read of the state after the write returns the stored value, with its scale."""
+    """Makes reads of the state after a ``copy_`` read the stored value, which has its own scale."""
     _read_current(node, current, states=True)
     node.update_arg(0, state)
     node.meta.setdefault("val", value_of(state))
@@ -294,10 +294,10 @@ def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) 
 
 
 def _drop_overwritten(model: GraphModule) -> None:
-    """Removes writes that a later one replaces before anybody can read the state."""
+    """Removes writes that a later write overwrites before any call reads the state."""
     position = {node: at for at, node in enumerate(model.graph.nodes)}
     last: dict[Node, Node] = {}
-    read: dict[Node, tuple[int, bool]] = {}  # by state: the last reader, and whether one is a view
+    read: dict[Node, tuple[int, bool]] = {}  # by state: the last reader's position; True if one is a view
     for node, state, _ in list(state_writes(model)):
         earlier = last.get(state)
         last[state] = node

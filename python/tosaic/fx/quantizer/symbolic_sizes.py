@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def bound_sizes(exported: Any, graph: _core.Graph) -> dict[tuple[int, int], int]:
-    """Returns the sizes that a graph has in the place of symbolic ones, by (position of the input, axis)."""
+    """Returns the numbers that a graph has instead of symbolic sizes, by (position of the input, axis)."""
     shapes = iter(port.value.shape for port in graph.inputs if port.kind == "user")
     found: dict[tuple[int, int], int] = {}
     for at, value in enumerate(_user_inputs(exported)):
@@ -33,10 +33,10 @@ def bound_sizes(exported: Any, graph: _core.Graph) -> dict[tuple[int, int], int]
 def exported_again(
     exported: Any, converted: GraphModule, sizes: Mapping[tuple[int, int], int], *, symbolic: bool
 ) -> torch.export.ExportedProgram:
-    """Exports a graph that was made of `exported`.
+    """Exports a graph that was made from `exported`.
 
-    With `symbolic`, the symbolic sizes of inputs stay symbolic. If torch cannot keep one of them so, a
-    warning says why, and all have the sizes of `sizes`, as without `symbolic`.
+    With `symbolic`, the symbolic sizes of inputs stay symbolic. If torch cannot keep one of them symbolic, a
+    warning says why, and all of them get the numbers of `sizes`, as without `symbolic`.
     """
     if symbolic and sizes:
         args, kwargs = _example(exported, {})
@@ -64,7 +64,7 @@ def warn_of_sizes(reason: str) -> None:
 
 
 def _user_inputs(exported: Any) -> list[Any]:
-    """Returns what torch recorded of each input of the caller."""
+    """Returns the recorded value (a fake tensor or number) of each input of the caller."""
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
     return [
         spec.arg.value if isinstance(spec.arg, ConstantArgument) else values[spec.arg.name]
@@ -74,7 +74,7 @@ def _user_inputs(exported: Any) -> list[Any]:
 
 
 def _hints(exported: Any, axes: Iterable[tuple[int, int]]) -> dict[int, dict[int, Any]]:
-    """Returns what `torch.export` is told of symbolic axes: symbols with ranges, and multiples of these."""
+    """Returns the dynamic shapes for `torch.export`: by axis, a `Dim` with a range, or a form of it."""
     values = _user_inputs(exported)
     symbols: dict[Any, Any] = {}
     found: dict[int, dict[int, Any]] = {}
@@ -116,7 +116,7 @@ def _leaf(at: int, value: Any, example: Any, sizes: Mapping[tuple[int, int], int
         return value if example is None else example
     shape = [sizes.get((at, axis), hint) for axis, hint in enumerate(_known(value.shape))]
     if isinstance(example, torch.Tensor) and list(example.shape) == shape:
-        return example.clone()  # an object of its own: tensors have the sizes
+        return example.clone()  # a clone: export records symbolic sizes by tensor object
     if shape == _known(value.shape):
         return torch.empty_strided(shape, _known(value.stride()), dtype=value.dtype).zero_()
     return torch.zeros(shape, dtype=value.dtype)

@@ -1,4 +1,4 @@
-"""Convolutions in front of batch norms in training: integers follow from the weight that conversion writes.
+"""Training with a batch norm after a convolution: the weight is quantized in the folded form of conversion.
 
 ::
 
@@ -8,9 +8,9 @@
 
     conversion                       z = conv(x, w * s, (b - mean) * s + beta)
 
-This is the form of torchao's `_fuse_conv_bn_qat`, which has one epsilon for all norms, needs a gamma,
-replaces the parameters of the module by folded ones, and takes all reads of a parameter for one. Here each
-norm has a product of its own, and the parameters stay as they are. A channel whose s is 0 is not scaled in
+This is the form of torchao's `_fuse_conv_bn_qat`. But it uses one epsilon for all norms, needs a gamma,
+replaces the module's parameters by folded ones, and cannot tell several reads of a parameter apart. Here each
+norm has its own product, and the parameters stay unchanged. A channel whose s is 0 is not scaled in
 training.
 """
 
@@ -37,7 +37,7 @@ PLAIN_CONVOLUTIONS = frozenset(
 TRANSPOSED_CONVOLUTIONS = frozenset(
     (_ATEN.conv_transpose1d.default, _ATEN.conv_transpose2d.input, _ATEN.conv_transpose3d.input)
 )
-_GROUPS_OF_TRANSPOSED = 6  # the position of an argument
+_GROUPS_OF_TRANSPOSED = 6  # position of the argument `groups`
 _EPS = 7
 _Edge = tuple[Node, Node]
 
@@ -55,8 +55,8 @@ class FusedNorm:
     mean, variance : str
     eps : float
     groups : int or None
-        The groups of a transposed convolution, whose weight has the channels that a group computes in its
-        second axis. None: they are in the first.
+        The groups of a transposed convolution, whose weight has the output channels of one group in axis 1.
+        None: another convolution, whose weight has all output channels in axis 0.
     """
 
     weight: str
@@ -70,7 +70,7 @@ class FusedNorm:
 
     @property
     def product(self) -> tuple[Any, ...]:
-        """What norms whose scaled weights are equal have in common."""
+        """A key that is equal for norms with equal scaled weights."""
         return self.weight, self.gamma, self.variance, self.eps, self.groups
 
     def fold(self, model: GraphModule, norm: Node, first: Node, folded: dict[Any, Node]) -> None:
@@ -81,7 +81,7 @@ class FusedNorm:
         first : Node
             The operand of the norm.
         folded : dict
-            The parameters that were added for norms before.
+            The parameters that were added for earlier norms, by their keys.
         """
         conv = first
         while not is_contraction(conv):
@@ -133,7 +133,7 @@ def _along(axis: int, rank: int) -> list[int]:
 
 
 def _parameter(model: GraphModule, name: str, value: torch.Tensor, result: Any) -> Node:
-    """Adds a parameter to a model, and to its graph. `result` was traced in the mode of the graph."""
+    """Adds a parameter to a model and to its graph. `result` is a traced value with the graph's fake mode."""
     path = unused_name(model, name)
     model.register_parameter(path, torch.nn.Parameter(value, requires_grad=False))
     with model.graph.inserting_before(next(iter(model.graph.nodes))):
@@ -144,7 +144,7 @@ def _parameter(model: GraphModule, name: str, value: torch.Tensor, result: Any) 
 
 
 def _read(model: GraphModule, conv: Node, at: int, parameter: Node) -> None:
-    """Lets a convolution, or the observer of its operand, read a parameter."""
+    """Makes a convolution, or the observer of its operand, read a parameter."""
     args = [*conv.args, *([None] * (at + 1 - len(conv.args)))]
     reader, operand = conv, args[at]
     while isinstance(operand, Node) and operand.op == "call_module":
@@ -160,7 +160,7 @@ def _read(model: GraphModule, conv: Node, at: int, parameter: Node) -> None:
 
 
 def _erase_unread(model: GraphModule, node: Node) -> None:
-    """Removes a call, and what only it reads."""
+    """Removes a call that nothing reads, and all calls that only it reads."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
@@ -173,10 +173,10 @@ def _erase_unread(model: GraphModule, node: Node) -> None:
 
 
 def fuse_norms(model: GraphModule) -> dict[Node, FusedNorm]:
-    """Makes the form of training in the graph, and returns what conversion needs, by batch norm.
+    """Rewrites the graph into the form of training; returns how conversion folds each batch norm.
 
-    Annotations follow the operands. A norm stays as it is if other calls read its convolution, too, or if
-    something is rounded between the two.
+    Annotations follow the operands. A norm is not changed if other calls also read its convolution, or if
+    its operand is rounded.
     """
     made = _Fusion(model)
     found = {node: fused for node in model.graph.nodes if (fused := _fused(node)) is not None}
@@ -188,7 +188,7 @@ def fuse_norms(model: GraphModule) -> dict[Node, FusedNorm]:
 
 
 def _fused(norm: Node) -> FusedNorm | None:
-    """Returns how a norm can be folded into the convolution in front of it, if training has such a form."""
+    """Returns how a norm is folded into the convolution in front of it; None without a form of training."""
     fused = fold_of(norm)
     if fused is None:
         return None
@@ -215,7 +215,7 @@ def fold_of(norm: Node) -> FusedNorm | None:
         return None
     result = call.meta.get("val")
     if call.target == _ATEN.linear.default and (result is None or result.dim() != 2):
-        return None  # its features are not the channels of the norm
+        return None  # its last axis is not the norm's channel axis
     tensors = (*call.args[1:3], *([None] * (3 - len(call.args))), *norm.args[1:5])
     paths = [_path(each) for each in tensors]
     weight, bias, gamma, beta, mean, variance = paths
@@ -241,21 +241,21 @@ def _path(node: Any) -> str | None:
 
 
 class _Fusion:
-    """The changes of a graph.
+    """Rewrites a graph into the form of training.
 
     Attributes
     ----------
     edges : dict of edge to edge
-        By edge that an annotation knows, the one that replaces it.
+        For each annotated edge that was replaced, the new edge.
     """
 
     def __init__(self, model: GraphModule) -> None:
         self.edges: dict[_Edge, _Edge] = {}
         self._graph = model.graph
-        self._products: dict[Any, tuple[Node, Node]] = {}  # with their scales
+        self._products: dict[Any, tuple[Node, Node]] = {}  # by `FusedNorm.product`: the product and its scale
 
     def add(self, norm: Node, fused: FusedNorm) -> None:
-        """Makes the form of training of one norm."""
+        """Rewrites one norm."""
         conv = norm.args[0]
         assert isinstance(conv, Node)
         weight, bias = conv.args[1], conv.args[2] if len(conv.args) > 2 else None
@@ -264,7 +264,7 @@ class _Fusion:
             weight,
             norm.args[1],
             norm.args[4],
-        ):  # torch may read some after it
+        ):  # torch may place them after the convolution
             first = next(iter(self._graph.nodes))
             if isinstance(each, Node) and each is not first:
                 first.prepend(each)
@@ -306,7 +306,7 @@ class _Fusion:
         return self._call(conv, _ATEN.mul.Tensor, weight, along, like=weight), scale
 
     def _call(self, conv: Node, target: Any, *args: Any, like: Any) -> Node:
-        """Makes a call that has the origin of the convolution."""
+        """Adds a call with the metadata of the convolution."""
         made = self._graph.call_function(target, args)
         made.meta = {name: each for name, each in conv.meta.items() if name not in (KEY, "val")}
         made.meta["val"] = value_of(like)
@@ -320,7 +320,7 @@ def _rank(weight: Node) -> int:
 
 
 def _move_specs(model: GraphModule, edges: dict[_Edge, _Edge]) -> None:
-    """Moves the specs of edges to the edges that replace them, with the references to them."""
+    """Moves the specs of replaced edges, and references to these edges, to the new edges."""
     annotated = [node for node in model.graph.nodes if node.meta.get(KEY) is not None]
     specs = {
         (operand, node): spec
@@ -338,7 +338,7 @@ def _move_specs(model: GraphModule, edges: dict[_Edge, _Edge]) -> None:
 
 
 def _own_spec(edge: _Edge, spec: Any, specs: dict[_Edge, Any], edges: dict[_Edge, _Edge]) -> Any:
-    """Returns the spec of an edge. Products of one weight that differ do not share a scale."""
+    """Returns an edge's spec. Different products of one weight get their own specs instead of shared ones."""
     seen = {edge}
     while isinstance(spec, SharedQuantizationSpec) and edge in edges:
         other = spec.edge_or_node

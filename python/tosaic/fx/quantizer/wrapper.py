@@ -4,11 +4,11 @@
     rules                      plan -> plan, in order
     write                      plan -> the annotations that changed
 
-Only annotations that the inner quantizer made are read. Those that were on the graph before, from other
-members of a ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
+Only annotations that the inner quantizer made are read. Earlier annotations of the graph, from other members
+of a ComposableQuantizer, stay as they are; if a rule wants to change one, the report says so.
 
 Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan``
-with the same quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules
+with the same quantizer after the graph that calls them; Arm's flow does so with branches of ``cond``. Rules
 about inputs and outputs concern the caller's inputs and outputs, so they are not applied to bodies. The other
 rules are applied to each graph; a rule must match in at least one of them.
 """
@@ -101,7 +101,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """What rules wanted to change in annotations of quantizers that ran before, in the last graph."""
+        """The changes that rules wanted in annotations of earlier quantizers, in the last graph."""
         return self._refused.get(_MAIN, ())
 
     # ---- torchao's interface ----
@@ -181,7 +181,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
 
 def _allowing_no_match(rule: Rule) -> Rule:
-    """Returns a rule that may match nothing."""
+    """Returns the rule in a form that may match nothing."""
     if dataclasses.is_dataclass(rule) and not isinstance(rule, type) and hasattr(rule, "allow_unmatched"):
         return dataclasses.replace(rule, allow_unmatched=True)
     return Custom(rule, allow_unmatched=True)

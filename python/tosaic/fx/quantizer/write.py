@@ -6,11 +6,11 @@
   is copied.
 - An entry that a plan removed becomes an explicit None if later entries remain: the fusion of convolutions
   and batch norms in training finds specs by their positions (input, weight, bias).
-- Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their
-  lowering believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata
-  stays.
-- Entries and annotations of quantizers that ran before stay as they are. The entries of a plan for their
-  slots are returned.
+- Arm's quantizers also record on each call whether it is quantized (``node.meta["custom"]``), and Arm's
+  lowering relies on the record. If a rule makes a call float, or quantizes it, the record changes too. Other
+  metadata stays.
+- Entries and annotations of quantizers that ran before stay as they are. If the plan has other entries for
+  their slots, these are returned as refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ARM_NOTE = "_arm_annotation_info"
 
 @dataclass(frozen=True)
 class Refused:
-    """Something that a plan says, but that was not written.
+    """A difference between a plan and the graph that was not written.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
     reading : Annotations
         The annotations that were read, with a plan that may have changed since.
     qat : bool, optional
-        Specs without an observer get fake-quant modules. None: if those that were read make such modules.
+        Specs without an observer get fake-quant modules. None: if the specs that were read make such modules.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def _write_node(
     holders: Mapping[int, int],
     refused: list[Refused],
 ) -> bool:
-    """Writes what the plan says about a node. Returns False if nothing changed."""
+    """Writes the plan's entries of a node. Returns False if nothing changed."""
     name, plan = node.name, reading.plan
     found = reading.found.get(name)
     wanted = plan.entries(name)
@@ -195,7 +195,7 @@ def _write_node(
 
 
 def note_for_arm(node: Node, quantized: bool | None = None) -> None:
-    """Notes for Arm's lowering whether a call is quantized; None: if it has a spec."""
+    """Records for Arm's lowering whether a call is quantized; by default, whether it has a spec."""
     if quantized is None:
         annotation = annotation_of(node)
         specs = () if annotation is None else (*annotation.input_qspec_map.values(), annotation.output_qspec)
@@ -209,9 +209,9 @@ def _set_flags(annotation: QuantizationAnnotation, plan: Plan, name: str) -> Non
 
 
 def _edges(node: Node, old: Mapping[Any, Any], wanted: Mapping[Node, Any], ours: Set[Node]) -> dict[Any, Any]:
-    """Returns the map of a node: old entries in their order, and new ones where the argument stands.
+    """Returns the new spec map of a node: old entries in their order, then new ones by argument position.
 
-    Earlier arguments have an explicit None if they have no spec.
+    Arguments without a spec get an explicit None if a later argument has a spec.
     """
     order = {producer: i for i, producer in enumerate(node.all_input_nodes)}
     last = max((order.get(producer, -1) for producer in wanted), default=-1)
@@ -369,7 +369,7 @@ class SpecWriter:
 
 
 def _with_axis(constructor: Any, axis: int | None) -> Any:
-    """Torchao passes the axis to the constructors of observers, but not to modules around them."""
+    """Adds the channel axis to a fake-quant constructor; torchao passes it only to observers."""
     made = getattr(constructor, "p", None)
     if axis is None or made is None or made.func not in _FAKE_QUANTIZE or "ch_axis" in made.keywords:
         return constructor

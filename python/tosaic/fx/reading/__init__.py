@@ -1,1 +1,1 @@
-"""Reads programs of torch into graphs: one call, one node."""
+"""Reads programs of torch into graphs: each call becomes one node."""

@@ -3,8 +3,8 @@
     fmax(x, y)   ->   ne, ne, maximum, where, where
 
 The call is traced once per target and argument types, over tensors without data, with torch's own
-decompositions for every operator that has no row. `OWN` has decompositions that torch lacks or gets wrong. An
-`Expansion` without a module states why there is no decomposition: a call without a row is left over, the call
+decompositions for every operator that has no row. `OWN` has decompositions that torch lacks or gets wrong. If
+there is no decomposition, the `Expansion` has no module, but a reason: a call without a row remains, the call
 draws random numbers, a shape depends on data, or a result has another type than torch recorded.
 """
 
@@ -155,7 +155,7 @@ class _Active(threading.local):
 
 
 def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _Decomposition:
-    """Stops an operator from being decomposed into itself, as a reference over its own prim would be."""
+    """Prevents an operator from being decomposed into itself, like a reference that calls its own prim."""
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if overload in active.overloads:
@@ -170,7 +170,7 @@ def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _
 
 
 def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphModule:
-    """Traces the calls of one call; the placeholders are its tensors, as `tensors_of` lists them."""
+    """Traces the decomposition of one call; placeholders are its tensors, in the order of `tensors_of`."""
     with mode:
         fakes = [torch.empty(_shape_of(v), dtype=_dtype_of(v)) for v in tensors_of(values)]
     by_name = [argument.kwarg_only for argument in overload._schema.arguments]
@@ -216,7 +216,7 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _left_over(module: GraphModule, whole: Any) -> str:
-    """Returns the first call that no row reads, that draws random numbers, or that is `whole`; else empty."""
+    """Returns the first call that cannot be read, draws random numbers, or calls `whole`; else empty."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
@@ -355,7 +355,7 @@ def _addbmm(
 def _multilabel_margin(
     x: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The classes are before the first -1 of a row; each is compared with every class that is not listed."""
+    """The listed classes of a row are before its first -1; each is compared with every class not listed."""
     rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
     classes = target.reshape(rows.shape)
     listed = (classes < 0).cumsum(1) == 0
@@ -415,7 +415,7 @@ def _embedding_bag(
     else:
         out = member.to(rows.dtype) @ rows
         out = out / count.clamp_min(1).to(rows.dtype) if mode == 1 else out
-    return out, bag, count, count  # only gradients need the last three
+    return out, bag, count, count  # the last three are read by gradients only
 
 
 @_own(_aten.fractional_max_pool2d.default, _aten.fractional_max_pool3d.default)
@@ -455,10 +455,10 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Multiplies groups of matrices. The offsets cut one axis of two matrices, or the axis that they share.
+    """Multiplies groups of matrices. `offs` cuts the contracted axis, or an axis of one operand.
 
-    Every group is computed over all rows, and each row is read from its own group, so that no shape depends
-    on the offsets.
+    Every group is multiplied with all rows, and a mask selects the rows of the group, so that no shape
+    depends on the offsets.
     """
     if offs is None:
         product = torch.bmm(a, b)

@@ -1,15 +1,15 @@
-"""Which memory the results of torch's calls have: each call is run, and the storages are compared.
+"""Which memory the results of torch's calls share: each call is run, and storages are compared.
 
-Whether ``reshape``, ``contiguous``, ``to``, ``flatten`` or ``einsum`` return their operand, a view of it or a
-copy depends on shapes, strides and options, and schemas do not say it of all operators (``unsafe_split``). So
-the overload is called on tensors with the traced shapes and dtypes and with the strides and the offset that
-eager computes. They are zeros on the CPU; very large ones, and tensors of recurrent layers, have no data
-(device ``meta``). Nor has any operand of a call in which one has no elements: kernels of torch may divide by
-its sizes, which ends the process.
+Whether ``reshape``, ``contiguous``, ``to``, ``flatten`` or ``einsum`` return their operand, a view or a copy
+depends on shapes, strides and options, and some schemas do not declare views (``unsafe_split``). So the
+overload is called on tensors with the traced shapes and dtypes, and with the strides and offsets that eager
+computes. The tensors are zeros on the CPU. They have no data (device ``meta``) if they are very large, if the
+operator is a recurrent layer, or if one operand has no elements: kernels of torch may divide by its sizes,
+which ends the process.
 
-Not run are in-place calls that return their operand; pointwise operators that torch implements in one kernel,
-contractions, and batch norms of an operand in dense order (their results are new, with the recorded strides);
-and operators from outside of torch, whose schemas say what they share.
+Some calls are not run: in-place calls that return their operand; pointwise operators that torch implements in
+one kernel, contractions, and batch norms of a dense operand (their results are new memory with the recorded
+strides); and operators of other libraries, whose schemas declare what results share.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory
 from tosaic.torch_operators.operator_row import OperatorRow
 
-_MOST_BYTES = 1 << 26  # of the operands of a call that is run on data
+_MOST_BYTES = 1 << 26  # a call with larger operands runs without data
 _OF_TORCH = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "pt2e_quant", "dim_order_ops"})
 # These take long to compute. Their results are new and have the recorded strides in every layout of operands.
 _CONTRACTIONS = frozenset(contraction.ROWS.values())
-_BATCH_NORM = normalization.ROWS["batch_norm"]  # the same, if the operand is dense
+_BATCH_NORM = normalization.ROWS["batch_norm"]  # its result, too, if the operand is dense
 _WITHOUT_DATA = frozenset(recurrent.ROWS.values())
 
 
@@ -105,7 +105,7 @@ class ExecutedMemory:
         storage = result.untyped_storage()._cdata
         memory = calls.memory_of.get(storage)
         if same is not None:
-            if memory is None or memory != same.region.memory:  # the call exchanges the storage
+            if memory is None or memory != same.region.memory:  # the call replaced the operand's storage
                 return same, anywhere_in(same.region.memories | {name if memory is None else memory})
             region = _region(result, memory)
             return same if region == same.region else (same, region)
@@ -114,14 +114,14 @@ class ExecutedMemory:
         memory = fresh.setdefault(storage, name)
         try:
             sizes = tuple(self._sizes.shape(recorded.shape))
-        except _core.UnsupportedOp:  # a size depends on data: only constants decide whether it is known
+        except _core.UnsupportedOp:  # a size depends on data
             return anywhere_in(frozenset((memory,)))
         if tuple(result.shape) == sizes:
             return _region(result, memory)
         return self._recorded(recorded, memory)  # the size depends on data
 
     def _declared(self, node: Node, row: OperatorRow, operands: Mapping[Node, Any]) -> Any:
-        """Returns what the schema of an operator from outside of torch says."""
+        """Returns what the schema of an operator of another library declares."""
         recorded = node.meta.get("val")
         return self._unknown(recorded, node, operands) if row.shares else self._fresh(recorded, node)
 
@@ -165,7 +165,7 @@ class ExecutedMemory:
 
 
 def region_of_weight(held: Any) -> Region | None:
-    """Returns the memory of a tensor of the program; None for others and for tensors without a storage."""
+    """Returns the memory of a weight; None for other values and for tensors without a storage."""
     if isinstance(held, torch.Tensor) and held.layout is torch.strided:
         with suppress(NotImplementedError, RuntimeError):  # a tensor subclass may have no storage
             return _region(held, ("storage", held.untyped_storage()._cdata))
@@ -173,19 +173,19 @@ def region_of_weight(held: Any) -> Region | None:
 
 
 class _Calls:
-    """Runs a call on operands with the memory that is known of them.
+    """Runs a call on operands with the same memory layout as in the program.
 
     Attributes
     ----------
     memory_of : dict of int to Hashable
-        By storage of an operand.
+        By storage of an operand in the run: its memory in the program.
     """
 
     def __init__(self, node: Node, row: OperatorRow, operands: Mapping[Node, Any], sizes: Sizes) -> None:
         self._node, self._row, self._operands, self._sizes = node, row, operands, sizes
         self.memory_of: dict[int, Hashable] = {}
         self._storages: dict[Hashable, torch.UntypedStorage] = {}
-        self._made: dict[int, Tensor] = {}  # by id of the tensor
+        self._made: dict[int, Tensor] = {}  # by id of the torch tensor: the operand
         self._alive: list[torch.Tensor] = []
 
     def run(self) -> Any:
@@ -205,7 +205,7 @@ class _Calls:
             try:
                 with unset_fake_temporarily(), torch.no_grad(), torch.random.fork_rng(devices=[]):
                     return self._run_on(device, needed)
-            except Exception:  # of any type: zeros may be no valid operand
+            except Exception:  # of any type, since zeros may be invalid operands
                 continue
         return None
 
@@ -256,7 +256,7 @@ class _Calls:
         return made
 
     def operand_that_is(self, result: torch.Tensor) -> Tensor | None:
-        """Returns the operand that a result is: the very tensor object."""
+        """Returns the operand whose tensor object is the result; None if the result is another object."""
         return self._made.get(id(result)) if any(result is each for each in self._alive) else None
 
 
@@ -308,7 +308,7 @@ def _is_dense(region: Region) -> bool:
 
 
 def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
-    """Returns arguments with each leaf replaced. Torch's own function leaves cycles behind."""
+    """Returns arguments with each leaf replaced. Torch's own function would leave reference cycles."""
     if isinstance(tree, list | tuple):
         return (
             type(tree)(_mapped(item, function) for item in tree)

@@ -1,4 +1,4 @@
-"""Programs with regions of autocast, as programs that spell out the casts.
+"""Converts programs with autocast regions into programs with explicit casts.
 
 ::
 
@@ -7,8 +7,8 @@
          %b = _to_copy(%x, bfloat16)
          %y = linear(%b, %a)
 
-Which operators cast what is torch's own knowledge, so torch does it: ``run_decompositions`` with an empty
-table, which decomposes nothing else.
+Only torch knows which operators cast which operands, so torch writes the casts: ``run_decompositions`` with
+an empty table, which decomposes nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tosaic.torch_operators.wrappers import changes_dtypes
 
 
 def with_explicit_dtypes(ep: Any) -> Any:
-    """Returns a program in which no region of autocast changes dtypes.
+    """Returns a program without autocast regions that change dtypes.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def with_explicit_dtypes(ep: Any) -> Any:
 
 def _regions(module: torch.fx.GraphModule) -> Iterator[bool]:
     if not module.graph.find_nodes(op="get_attr"):
-        return  # a region is a nested graph, which a node reads: most programs have none
+        return  # no get_attr node, so no nested graph and no region
     wrapper = torch.ops.higher_order.wrap_with_autocast
     for each in module.modules():
         if isinstance(each, torch.fx.GraphModule):

@@ -181,7 +181,7 @@ def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
 
 
 def functional_hint(ep: Any) -> str:
-    """Returns what to do with a program that writes in place: to decompose it, if that keeps its numbers."""
+    """Returns a hint for in-place writes: decompose the program if that keeps its numbers, or rewrite it."""
     program = _Program(ep, "forward", {})
     program.reader.prepare(program.nodes)
     return str(program.reader.functional_hint())

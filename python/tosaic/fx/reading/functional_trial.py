@@ -1,10 +1,10 @@
 """Whether ``ep.run_decompositions()`` keeps the numbers of a program that writes in place.
 
-Decomposition makes a program functional by what schemas say of shared memory. Eager shares memory that
-schemas do not mention: ``unsafe_chunk`` returns views, ``dropout`` in eval mode returns its operand. Then a
-decomposed program loses the write. So calls with results in written memory are tried: each alone, followed by
-a write to its results, in eager and decomposed. Strides are compared too, since a later ``reshape`` is a
-view or a copy by them. The whole program is decomposed as well, which torch may not be able to do.
+Decomposition makes a program functional by the views that schemas declare. Eager also shares memory that
+schemas do not declare: ``unsafe_chunk`` returns views, ``dropout`` in eval mode returns its operand. A write
+to such memory is then lost in the decomposed program. So each call with results in written memory is tried
+alone: it is followed by a write to its results, in eager and decomposed. Strides are compared too, because
+they decide whether a later ``reshape`` is a view. The whole program is also decomposed, since torch may fail.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tosaic.fx.reading.shapes import Sizes
 from tosaic.torch_operators.aliasing import Aliases
 
 _MOST_TRIALS = 12
-_MOST_RESULTS = 16  # of a call that are written: torch needs minutes to decompose writes to hundreds of parts
-# Calls that address the storage, which differs in a decomposed program.
+_MOST_RESULTS = 16  # results of a call that a trial writes: decomposing hundreds of writes takes minutes
+# Calls that address the storage, whose layout differs in a decomposed program.
 _OF_STORAGE = ("aten::as_strided", "aten::as_strided_", "aten::_reshape_alias", "aten::resize_")
 
 
@@ -36,7 +36,7 @@ def keeps_numbers(written: Iterable[Aliases], sizes: Sizes) -> bool:
         for node in aliases.calls_in_written_memory():
             target = node.target
             if not isinstance(target, torch._ops.OpOverload):
-                continue  # a part of a result, or a nested graph
+                continue  # getitem, or a call of a nested graph
             if target._schema.name in _OF_STORAGE:
                 return False
             if _is_declared(target):
@@ -69,12 +69,12 @@ def can_be_decomposed(ep: Any) -> bool:
 
 @cache
 def _has_decomposition(target: Any) -> bool:
-    """True for an operator that ``run_decompositions`` replaces; the result may be laid out otherwise."""
+    """True if ``run_decompositions`` replaces the operator; its result may then have other strides."""
     return target in torch.export.default_decompositions()
 
 
 def _is_declared(target: Any) -> bool:
-    """True for an operator whose schema torch's functionalization follows, and says all."""
+    """True if the operator's schema declares all shared memory, and torch's functionalization follows it."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if has(target.name(), "CompositeImplicitAutograd"):
         return False
@@ -144,7 +144,7 @@ def _agrees(node: Node, operands: list[torch.Tensor], sizes: Sizes) -> bool:
 
 
 def _has_strides_of(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """True if two tensors of one shape have the same strides, as far as these matter."""
+    """True if two tensors of one shape have the same strides, except on axes where strides do not matter."""
     if a.numel() == 0:
         return True
     return all(size == 1 or x == y for size, x, y in zip(a.shape, a.stride(), b.stride(), strict=True))

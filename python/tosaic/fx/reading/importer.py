@@ -59,8 +59,8 @@ _OF_KNOWN_SIZE = {
     **dict.fromkeys(("_unique", "_unique2"), _SORTED),
     "unique_consecutive": _MARKED,
 }
-"""By operator: what has a known size in place of its result."""
-_MOST_ELEMENTS = 1 << 24  # of a result that torch computes at import
+"""By operator with a data-dependent result: a hint to a computation whose result has a known size."""
+_MOST_ELEMENTS = 1 << 24  # the largest result that torch computes at import
 
 
 class Importer(NodeReader):
@@ -251,7 +251,7 @@ class Importer(NodeReader):
         return torch.from_numpy(np.array(numbers)).reshape(tuple(ref.shape)).to(TORCH_OF[ref.dtype])
 
     def _decomposed(self, row: OperatorRow, values: Sequence[Any]) -> tuple[Any, str]:
-        """Returns the results of the call by torch's decomposition, or None and the reason for that."""
+        """Returns the results of torch's decomposition of the call, or None and the reason."""
         node = self.writer.node
         recorded = node.meta.get("val")
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
@@ -298,7 +298,7 @@ class Importer(NodeReader):
         return self.functional_hint()
 
     def functional_hint(self) -> str:
-        """Returns the hint to decompose, unless that would change numbers."""
+        """Returns the hint to decompose the program, or to compute out of place if that changes numbers."""
         is_right = (
             keeps_numbers(self._shared.written, self._shared.sizes) and self._shared.can_be_decomposed()
         )
@@ -309,7 +309,7 @@ class Importer(NodeReader):
         return ExecutedMemory(self._shared.sizes, self._held)
 
     def _held(self, node: Node) -> Any:
-        """Returns the tensor that a placeholder stands for, or an attribute; None for an input."""
+        """Returns the tensor of a weight's placeholder or of an attribute; None for an input."""
         return self.weights.get(node.name) if node.op == "placeholder" else self._found(node)
 
     def _found(self, node: Node) -> Any:
@@ -321,7 +321,7 @@ class Importer(NodeReader):
 
     def is_higher_order(self, target: Any) -> bool:
         """See `Reader`."""
-        # an abstract class: asking for it is slow
+        # a check against the OpOverload class first, since one against the abstract class is slow
         is_ordinary = isinstance(target, torch._ops.OpOverload)
         return not is_ordinary and isinstance(target, torch._ops.HigherOrderOperator)
 
@@ -377,8 +377,8 @@ _CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
 def _is_small(target: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
     """False if the result of a call has too many elements to be computed at import.
 
-    A few bytes of a file can ask for any size. Torch finds the sizes without the elements, unless they depend
-    on the elements of constants, which are in the file, or on numbers of repetitions.
+    A few bytes of a file can request any size. Torch infers the sizes without computing elements, unless they
+    depend on the elements of constants, which are in the file, or on numbers of repetitions.
     """
     if target is torch.ops.aten.repeat_interleave.self_Tensor:
         x, repeats = positional[0], positional[1]
@@ -389,7 +389,7 @@ def _is_small(target: Any, positional: Sequence[Any], keywords: Mapping[str, Any
             results = target(*positional, **keywords)
     except MemoryError:
         raise
-    except Exception:  # the sizes depend on elements, or the call is wrong, as torch will say
+    except Exception:  # the sizes depend on elements, or torch will report a wrong call
         return True
     return all(
         each.numel() <= _MOST_ELEMENTS for each in tree_leaves(results) if isinstance(each, torch.Tensor)

@@ -1,4 +1,4 @@
-"""Imports a torch ``ExportedProgram``: first its casts are spelled out, then it is read."""
+"""Imports a torch ``ExportedProgram``: makes the casts of autocast explicit, then reads the program."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ from tosaic.ports.foreign import ForeignOp
 def import_program(ep: Any, *, bind: Any, method: str, operators: Mapping[str, ForeignOp]) -> ImportedProgram:
     """See `tosaic.fx.from_exported`; `operators` are by target."""
     explicit = with_explicit_dtypes(ep)
-    with collection_paused():  # the values of the nodes die before it ends, so that no collection visits them
+    with collection_paused():  # temporary values are freed before the collector runs again
         return read_program(explicit, bind=bind, method=method, operators=operators).imported

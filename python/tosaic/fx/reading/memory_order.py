@@ -16,7 +16,7 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
-    """Returns the dim order that a memory format asks for; None if it asks for none."""
+    """Returns the dim order of a memory format; None for formats such as ``preserve_format``."""
     if memory_format is torch.contiguous_format:
         return tuple(range(rank))
     return channels_last(rank) if memory_format in _CHANNELS_LAST.values() else None

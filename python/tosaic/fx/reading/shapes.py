@@ -188,7 +188,7 @@ def _flatten_examples(bind: Any, in_spec: Tree) -> list[Any]:
         try:
             return in_spec.flatten((tuple(args[0]), dict(args[1])), "bind")
         except _core.InvalidGraph:
-            pass  # then the two are positional arguments
+            pass  # then they are two positional arguments, not (args, kwargs)
     return in_spec.flatten((args, {}), "bind")
 
 

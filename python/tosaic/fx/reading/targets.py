@@ -26,9 +26,9 @@ def default_of(argument: Any) -> Any:
 
 
 def schema_of(schema: Any, tags: Container[Any] = ()) -> Schema:
-    """Returns what is needed of a schema of torch and of the operator's tags.
+    """Returns the parts of a torch schema, and of the operator's tags, that the import needs.
 
-    Of None, returns a schema without parameters.
+    For None, returns a schema without parameters.
     """
     if schema is None:
         return Schema()
@@ -72,7 +72,7 @@ class Row(OperatorRow):
 
 
 def _emit(name: str, schema: Schema) -> Emit | None:
-    """Returns the row of the table for an overload, or of the overload that it is a variant of."""
+    """Returns the table's row of an overload, or of the functional overload of an in-place or out variant."""
     base, _, overload = name.partition(".")
     suffix = f".{overload}" if overload else ""
     written = [i for i, each in enumerate(schema.parameters) if each.writes]
@@ -91,13 +91,13 @@ def _emit(name: str, schema: Schema) -> Emit | None:
 
 
 def _writing_out(base: str, names: Sequence[str]) -> Emit | None:
-    """Returns the row of the overload that returns what another one writes into its last operand, `out`."""
+    """Returns a row for an ``out`` variant: the row of the functional overload, without the last operand."""
     emit = _overload_alike(base, names)
     return None if emit is None else lambda c, *values: emit(c, *values[:-1])
 
 
 def _overload_alike(base: str, names: Sequence[str]) -> Emit | None:
-    """Returns the row of the overload with the same parameters: ``transpose.int`` for ``transpose_``."""
+    """Returns the row of the overload with the same parameter names: ``transpose.int`` for ``transpose_``."""
     packet = getattr(torch.ops.aten, base, None)
     for overload in () if packet is None else packet.overloads():
         schema = getattr(packet, overload)._schema

@@ -1,8 +1,8 @@
 """Runs operators of torch that tosaic does not have: on the host, where torch is installed.
 
-An instance is the kernel of a description (`tosaic.ports.ForeignOp`), which is stored and pickled with
-programs. Torch is imported when the kernel is called, so that a program with such an operator travels without
-torch.
+An instance is the kernel of an operator description (`tosaic.ports.ForeignOp`), which is stored and pickled
+with programs. Torch is imported only when the kernel is called, so a program with such an operator can be
+loaded without torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TorchKernel:
     """Computes an operator of torch, from arrays to tensors: the kernel of a `ForeignOp`.
 
     `tosaic.from_exported` describes calls of torch's own operators that it does not know in this way. A
-    program that is read from a file needs the description: a file does not choose what torch runs.
+    program that is read from a file needs the description: a file must not decide what torch runs.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class TorchKernel:
 
 
 def is_functional(schema: Any) -> bool:
-    """True for an operator whose results follow from its operands, and that writes nothing."""
+    """True for an operator that writes nothing, and whose results depend on its operands only."""
     return not schema.is_mutable and schema.name not in _READ_OTHER_THINGS
 
 
 def _given(torch: Any, value: Any, kind: str) -> Any:
-    """Returns an argument as torch takes it: texts may stand for dtypes and devices."""
+    """Returns an argument in torch's type: strings may represent dtypes and devices."""
     if isinstance(value, np.ndarray):
         from tosaic.fx.running.written import tensor_of
 

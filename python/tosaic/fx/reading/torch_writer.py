@@ -1,4 +1,4 @@
-"""Writes the nodes of the calls of torch's programs. To rows, a `TorchWriter` is a `Call`."""
+"""Writes the nodes of the calls of torch's programs. The functions of rows see a `TorchWriter` as `Call`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INT = frozenset({int})
 
 @dataclass(frozen=True)
 class Shared(node_writer.Shared):
-    """What the importers of a program, of its regions and of its decomposed calls share.
+    """State that the importers of a program, of its nested graphs and of its decomposed calls share.
 
     Attributes
     ----------
@@ -130,11 +130,11 @@ class TorchWriter(NodeWriter):
         return outer if self.node in self._results else f"{outer}.{self.node.name}"
 
     def origin(self) -> Origin:
-        """Returns the origin of the call that the program has."""
+        """Returns the origin of the call in the program, also inside of a decomposed call."""
         return super().origin() if self._outer is None else self._outer.origin()
 
     def where(self) -> Where:
-        """Returns the place of the call that the program has."""
+        """Returns the place of the call in the program, also inside of a decomposed call."""
         return super().where() if self._outer is None else self._outer.where()
 
     def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
@@ -165,7 +165,7 @@ class TorchWriter(NodeWriter):
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """Returns the elements of a constant, or None for other values.
 
-        Notes that the import reads the elements.
+        Records that the import reads the elements.
         """
         return None if ref.held is None else self.shared.weights.numbers(ref.held)
 

@@ -1,4 +1,4 @@
-"""Tree specs of torch: converted to `Tree`, which needs no torch, and without names that files lack."""
+"""Converts torch's tree specs to `Tree`, which needs no torch; replaces named tuples that files lack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _name(kind: Any) -> str:
 
 
 def return_plain_tuples(ep: Any) -> None:
-    """Replaces named tuples of torch among the results, such as that of sort: files lack their names."""
+    """Replaces torch's named tuples among the results, such as that of sort: files lack their classes."""
     for entry in ep.module_call_graph:
         if entry.fqn == "" and entry.signature is not None:
             entry.signature.out_spec = _in_plain_tuples(entry.signature.out_spec)

@@ -1,7 +1,7 @@
 """Constants that point into torch's memory. Nothing is copied, except tensors that are not dense.
 
-Torch can free, swap, resize or overwrite the memory of a tensor in many ways. What can be noticed
-afterwards::
+Torch can free, swap, resize or overwrite the memory of a tensor in many ways. These are the traces that can
+be found afterwards::
 
     module.half(), .to_empty(), p.data = ..., swap_tensors()    another pointer of the parameter
     untyped_storage().resize_(), share_memory_()                another pointer or size of the storage
@@ -68,7 +68,7 @@ def _watch(tensor: torch.Tensor, name: str, memory: _Memory | None = None) -> Ca
     start = storage.data_ptr()
     try:
         version = tensor._version
-    except RuntimeError:  # tensors of inference mode have none
+    except RuntimeError:  # tensors of inference mode have no version
         version = None
 
     def changed() -> str:
@@ -99,7 +99,7 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Copy:
-    """What the import has read of a tensor, for a later comparison."""
+    """A tensor that the import has read, and a copy of its elements for a later comparison."""
 
     name: str
     tensor: torch.Tensor
@@ -254,7 +254,7 @@ class Weights:
         return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
 
     def read(self, tensor: torch.Tensor, name: str = "") -> None:
-        """Notes that the import depends on the elements of a tensor, not only on its memory."""
+        """Records that the import depends on the elements of a tensor, not only on its memory."""
         if id(tensor) in self._copies:
             return
         if not name:
@@ -269,10 +269,10 @@ class Weights:
         return self._tensors.get(id(tensor)) or self._tied.get(key)
 
     def numbers(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """Returns the elements of a tensor that `tensor` was called for, in its shape.
+        """Returns the elements of a tensor for which `tensor` was called before, in its shape.
 
-        They are 64-bit numbers: float64 for floats, and int64 for all others. Notes that the import depends
-        on them.
+        They are 64-bit numbers: float64 for floats, and int64 for all others. Records that the import
+        depends on them.
         """
         known = self._read.get(id(tensor))
         if known is None:

@@ -1,1 +1,1 @@
-"""Runs programs with torch, to compare."""
+"""Runs programs with torch, for comparisons."""

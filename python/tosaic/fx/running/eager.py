@@ -114,7 +114,7 @@ def _loaded(path: str | os.PathLike[str], file: Any) -> torch.export.ExportedPro
             return torch.export.load(file)
         except MemoryError:
             raise
-        except Exception as error:  # torch raises whatever its readers do
+        except Exception as error:  # torch passes on any error of its readers
             reason = logged.reason or error
     text = first_line(str(reason))
     raise unreadable(path, f"{type(reason).__name__}: {text}") from reason
@@ -153,7 +153,7 @@ class _Logged(logging.Filter):
         if not record.exc_info or record.exc_info[1] is None:
             return True
         self.reason = self.reason or record.exc_info[1]
-        while self.reason.__cause__ is not None:  # torch nests the trace in the next text
+        while self.reason.__cause__ is not None:  # torch's outer errors only quote the trace of their cause
             self.reason = self.reason.__cause__
         return False
 
@@ -235,7 +235,7 @@ def _written(
 
 
 def _writes(module: torch.fx.GraphModule) -> bool:
-    """True if a call in this graph, or in one that it has, may write to an operand."""
+    """True if a call in this graph, or in a nested graph, may write to an operand."""
     return any(
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         for each in module.modules()
@@ -246,7 +246,7 @@ def _writes(module: torch.fx.GraphModule) -> bool:
 
 
 class _Copies:
-    """Copies of the program's tensors. Each storage is copied once, so what shares memory still shares it."""
+    """Copies of the program's tensors. Each storage is copied once, so that views still share memory."""
 
     def __init__(self, copies_all: bool) -> None:
         self._copies_all = copies_all
@@ -261,7 +261,7 @@ class _Copies:
             return value.clone()
         storage = value.untyped_storage()
         if storage._cdata not in self._storages:
-            # The original is held, so that no other storage gets its address.
+            # A reference to the original storage keeps its address from being reused.
             self._storages[storage._cdata] = storage, storage.clone()  # type: ignore[no-untyped-call]
         _, copied = self._storages[storage._cdata]
         made = torch.empty(0, dtype=value.dtype, device=value.device)
@@ -283,7 +283,7 @@ class _Tracer(torch.fx.Interpreter):
         return self._copies.of(super().get_attr(target, args, kwargs))
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Calls an operator; of equal elements, the first one comes first."""
+        """Calls an operator; a sort or a selection takes equal elements in order of their positions."""
         return super().call_function(first_of_equal(target), args, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:

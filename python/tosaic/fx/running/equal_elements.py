@@ -1,11 +1,11 @@
-"""Calls of torch whose result is open where elements are equal, in the form that tosaic gives them.
+"""Calls of torch whose result is unspecified for equal elements, replaced by tosaic's choice.
 
     topk(x, k)      ->   the first k of a stable sort
     median(x, dim)  ->   the value of torch, and the position that a stable sort has in the middle
 
-Torch leaves open which of several equal elements comes first. Its choice follows from the algorithm that it
-takes for a size and a CPU. In a comparison with torch, the first one comes first. The results have the
-strides of torch's results, which a view that follows depends on.
+Torch does not specify which of several equal elements comes first; its choice depends on the size and the
+CPU. Here the element with the lowest position comes first. The results have the strides of torch's results,
+because later views depend on them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Call = Callable[..., Any]
 
 
 def first_of_equal(target: Any) -> Any:
-    """Returns a function that computes what an overload does; the first of equal elements comes first."""
+    """Returns a function for an overload that takes equal elements in order of their positions, or None."""
     return _FORMS.get(target, target)
 
 

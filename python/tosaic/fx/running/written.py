@@ -1,4 +1,4 @@
-"""Tensors of torch for arrays, and new values that are written into tensors, like an operator of torch."""
+"""Converts arrays to tensors, and writes new values into tensors as an operator of torch does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _of_bits(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 
 def write_tensor(tensor: torch.Tensor, new: np.ndarray[Any, Any]) -> None:
     """Writes an array of the tensor's dtype and shape into the tensor, which increments its version."""
-    has_dtype = new.dtype.isbuiltin == 1 and tensor.dtype is _dtype_of(new)  # else it has the same bits
+    has_dtype = new.dtype.isbuiltin == 1 and tensor.dtype is _dtype_of(new)  # else bits as another dtype
     source = torch.from_numpy(new) if has_dtype else _of_bits(new, tensor.dtype)
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.detach().copy_(source)

@@ -1,4 +1,4 @@
-"""Operators of tosaic as calls of ExecuTorch's kernels."""
+"""Converts operators of tosaic to calls of ExecuTorch's kernels."""
 
 from tosaic.pte.kernels import elementwise, movement, quantization, reductions, windows  # noqa: F401 - rows
 from tosaic.pte.kernels.table import ROWS, Row

@@ -61,9 +61,9 @@ def _div(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("remainder")
 def _remainder(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """Writes a - floor(a / b) * b for integers, whose own kernel in ExecuTorch has the sign of the dividend.
+    """Writes a - floor(a / b) * b for integers: ExecuTorch's own kernel has the sign of the dividend.
 
-    Numbers of floats are expanded: there, the product is rounded.
+    Floats use the operator's expansion instead, since the product would be rounded here.
     """
     value = node.results[0]
     if is_float(value.dtype):

@@ -1,4 +1,4 @@
-"""Kernels that move elements, and those that make some."""
+"""Kernels that move elements, and kernels that create elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _reshape(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("clone")
 def _clone(_: Host, __: _core.Node, operands: Operands) -> Results:
-    """The memory plan knows who reads what, so a copy is not needed."""
+    """Returns the operand: the memory plan keeps its bytes as long as needed, so no copy is necessary."""
     return [operands[0]]
 
 
@@ -58,7 +58,7 @@ def _split(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("pad")
 def _pad(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """The pads of the last axis are first."""
+    """Pads; the kernel lists the pads of the last axis first."""
     a, (x,) = node.attrs, operands
     pads = [(before, after) for before, after in zip(a["before"], a["after"], strict=True)]
     if a["mode"] == "constant":
@@ -86,7 +86,7 @@ def _pad(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 
 def _cropped(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
-    """Cuts what negative pads cut."""
+    """Removes the elements that negative pads cut off."""
     for axis, (before, after) in enumerate(pads):
         first, end = max(-before, 0), x.shape[axis] - max(-after, 0)
         if end - first < x.shape[axis]:
@@ -96,7 +96,7 @@ def _cropped(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
 
 
 def _circular(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
-    """Puts the end of each padded axis in front of it, and its beginning after it."""
+    """Pads each axis circularly: its last elements are repeated before it, and its first after it."""
     for axis, (before, after) in enumerate(pads):
         extent = x.shape[axis]
         ends = [(extent - before, extent), (0, extent), (0, after)]
@@ -116,7 +116,7 @@ def _circular(host: Host, x: Held, pads: list[tuple[int, int]]) -> Held:
 
 
 def _with_rank(shape: Any, first: int, rank: int) -> list[int]:
-    """Returns a shape with another number of leading axes: those before `first` become batch and channels."""
+    """Returns a shape of another rank: the axes before `first` become batch and channels."""
     spatial = list(shape[first:])
     outer = 1
     for extent in shape[:first]:
@@ -172,6 +172,6 @@ def _full(host: Host, node: _core.Node, _: Operands) -> Results:
 
 @row("arange")
 def _arange(host: Host, node: _core.Node, _: Operands) -> Results:
-    """The kernel counts elements by another rule if a bound is not an integer, so they are a constant."""
+    """Writes the elements as a constant, since the kernel's count differs for bounds that are no integers."""
     (elements,) = _core.Session(graph_of_node(node)).run([])
     return host.constant(elements, node.results[0].dtype)

@@ -13,7 +13,7 @@ from tosaic.pte.kernels.table import Operands, Results, row
 from tosaic.pte.method_writer import code_of
 
 _QUANTIZED = ("i8", "u8", "i16", "u16", "i32")
-"""The dtypes that these kernels have."""
+"""The dtypes that these kernels support."""
 
 
 @row("quantize")
@@ -29,7 +29,7 @@ def _dequantize(host: Host, node: _core.Node, operands: Operands) -> Results:
 def quantized(host: Host, x: Held, attrs: Mapping[str, Any]) -> Held | None:
     """Writes the call that quantizes a tensor with the attributes of a ``quantize``.
 
-    Returns None if no kernel does.
+    Returns None if no kernel supports it.
     """
     dtype = attrs["dtype"]
     if dtype not in _QUANTIZED or attrs.get("groups"):
@@ -39,9 +39,9 @@ def quantized(host: Host, x: Held, attrs: Mapping[str, Any]) -> Held | None:
 
 
 def dequantized(host: Host, x: Held, attrs: Mapping[str, Any], dtype: str) -> Held | None:
-    """Writes the call that makes numbers of integers, with the attributes of a ``dequantize``.
+    """Writes the call that converts integers to floats, with the attributes of a ``dequantize``.
 
-    Returns None if no kernel does.
+    Returns None if no kernel supports it.
     """
     if x.dtype not in _QUANTIZED or attrs.get("groups"):
         return None

@@ -28,7 +28,7 @@ def _sum(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("prod")
 def _prod(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """The kernel reduces one axis."""
+    """Reduces the axes one by one, since the kernel reduces only one."""
     (x,), value = operands, node.results[0]
     x = host.cast(x, value.dtype)
     for axis in node.attrs["axes"]:
@@ -47,7 +47,7 @@ def _extremum(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("any", "all")
 def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """All are true if none is false. The kernel reads truth values. For u8, torch's result is u8."""
+    """Writes all(x) as not any(not x). The kernel reads bools. For u8, torch's result is u8."""
     a, (x,) = node.attrs, operands
     if a["dtype"] is not None:
         return None
@@ -64,7 +64,7 @@ def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("var", "std")
 def _var(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """The kernel sums in the dtype of its operand, which overflows for narrow floats."""
+    """Computes narrow floats in f32: the kernel sums in the dtype of its operand, which could overflow."""
     a, value = node.attrs, node.results[0]
     x = host.cast(operands[0], "f64" if value.dtype == "f64" else "f32")
     arguments = [x, list(a["axes"]), a["correction"], a["keepdim"]]
@@ -76,7 +76,7 @@ def _var(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("argsort")
 def _argsort(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """Uses topk, the only kernel of ExecuTorch that sorts. It leaves the order of equal elements open."""
+    """Uses topk, the only sorting kernel of ExecuTorch. The order of equal elements is unspecified."""
     (x,), value = operands, node.results[0]
     count = value.shape[node.attrs["axis"]] if value.shape else 1
     arguments = [x, count, node.attrs["axis"], node.attrs["descending"], True]
@@ -95,7 +95,7 @@ def _softmax(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 
 def _in_one_dtype(host: Host, operands: Operands) -> Operands:
-    """Returns the operands of a norm in the widest of their dtypes, in which torch computes, too."""
+    """Returns the operands of a norm in their widest dtype, in which torch computes, too."""
     widest = max((each.dtype for each in operands if each is not None), key=BITS.__getitem__)
     return [None if each is None else host.cast(each, widest) for each in operands]
 

@@ -14,15 +14,15 @@ from tosaic.pte.host import Held, Host
 
 Results: TypeAlias = "Held | list[Held] | None"
 Operands: TypeAlias = "list[Any]"
-"""Each a `Held`, or None for an operand that the node does not have."""
+"""The operands of a node: a `Held` each, or None for an absent operand."""
 Row: TypeAlias = Callable[[Host, _core.Node, Operands], Results]
 
 ROWS: dict[str, Row] = {}
-"""By operator."""
+"""The rows by operator."""
 
 
 def row(*operators: str) -> Callable[[Row], Row]:
-    """Adds a function to the rows, for these operators."""
+    """Adds a function as the row of these operators."""
 
     def add(function: Row) -> Row:
         for operator in operators:
@@ -40,7 +40,7 @@ def result(host: Host, node: _core.Node, kernel: str, operands: Sequence[Any]) -
 
 
 def add_kernel(operator: str, kernel: str, *attributes: str) -> None:
-    """Adds the row of a kernel that takes the operands and then these attributes."""
+    """Adds a row for a kernel whose arguments are the operands, followed by these attributes."""
 
     @row(operator)
     def write(host: Host, node: _core.Node, operands: Operands) -> Held:

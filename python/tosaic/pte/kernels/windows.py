@@ -21,7 +21,7 @@ _Write: TypeAlias = Callable[[Held, tuple[int, ...]], Held]
 
 @row("conv")
 def _conv(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """Pads that differ on both sides are a pad before, or a slice after a transposed convolution."""
+    """Pads that differ on both sides become a pad before, or a slice after a transposed convolution."""
     a, (x, weight, bias) = node.attrs, operands
     before, after = list(a["pad_before"]), list(a["pad_after"])
     value = node.results[0]
@@ -68,7 +68,7 @@ def _linear(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("matmul")
 def _matmul(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """Batches are broadcast and flattened. A vector is a matrix of one row, or of one column."""
+    """Broadcasts and flattens batches. A vector is read as a matrix of one row, or of one column."""
     a, b = operands
     value = node.results[0]
     if a.rank == 1:
@@ -149,7 +149,7 @@ def _max_pool(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 
 def _both(numbers: Sequence[int], height: int) -> list[int]:
-    """Returns the settings of an image for the settings of an image or of a signal."""
+    """Returns the two settings (height, width) of an image; a signal's only setting is its width."""
     return [height] * (2 - len(numbers)) + list(numbers)
 
 
@@ -165,7 +165,7 @@ def _adaptive_avg_pool(host: Host, node: _core.Node, operands: Operands) -> Resu
 
 @row("resize")
 def _resize(host: Host, node: _core.Node, operands: Operands) -> Results:
-    """A kernel has the size of the result, or the scales. Scales decide positions if there are any."""
+    """Passes the scales to the kernel if the node has any, which then decide positions; else the size."""
     a, (x,) = node.attrs, operands
     spatial = len(a["size"])
     kernel = {"nearest": "aten::upsample_nearest2d", "bilinear": "aten::upsample_bilinear2d"}.get(a["mode"])
