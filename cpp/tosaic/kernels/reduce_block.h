@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -44,14 +45,6 @@ struct ReduceKernels {
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 
-namespace baseline {
-extern const ReduceKernels kReduceKernels;
-}
-namespace avx2 {
-extern const ReduceKernels kReduceKernels;
-}
-namespace avx512 {
-extern const ReduceKernels kReduceKernels;
-}
+TOSAIC_IN_EACH_SET(extern const ReduceKernels kReduceKernels;)
 
 }  // namespace tosaic::kernels
