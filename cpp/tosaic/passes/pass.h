@@ -108,6 +108,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> fold_returned(const Graph& graph);
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
+// The graph without them; nothing for nothing. For passes whose changes leave dead code behind.
+[[nodiscard]] std::optional<Graph> without_dead_code(std::optional<Graph> graph);
 // Makes floats of f16 and bf16 between dequantize and quantize nodes f32, with casts at the other readers.
 // Returns nothing if the graph quantizes or dequantizes no such float, or if the target has profile FP: it
 // then computes with them as torch does.
