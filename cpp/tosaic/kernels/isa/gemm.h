@@ -50,6 +50,7 @@ struct Pairs {};
 struct WidePairs {};
 struct Quads {};
 struct CappedQuads {};
+#define TOSAIC_EACH_ARITHMETIC(X) X(F32) X(F64) X(Pairs) X(WidePairs) X(Quads) X(CappedQuads)
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block
 // and of the sums, and the number of elements of depth that one step multiplies.
