@@ -11,7 +11,6 @@
 // refuses those that are too large.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
