@@ -290,8 +290,6 @@ class Folding {
 
 }  // namespace
 
-std::optional<Graph> fold_constants(const Graph& graph) {
-  return without_dead_code(Folding(graph).run());
-}
+std::optional<Graph> fold_constants(const Graph& graph) { return without_dead_code(Folding(graph).run()); }
 
 }  // namespace tosaic::passes
