@@ -1,7 +1,6 @@
 // annotation: annotation plans as Python objects.
 #pragma once
 
-#include <memory>
 #include <unordered_map>
 #include <vector>
 

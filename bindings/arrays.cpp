@@ -5,6 +5,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/exec/boundary.h"
+#include "tosaic/ir/stored_type.h"
 
 namespace tosaic::python {
 namespace {
@@ -74,26 +75,10 @@ std::vector<py::ssize_t> sizes(const Dims& dims) { return {dims.begin(), dims.en
 // The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
 // integers of the same width.
 py::object numpy_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return py::dtype::of<bool>();
-    case DType::kI4:
-    case DType::kI8:
-      return py::dtype::of<std::int8_t>();
-    case DType::kU8:
-      return py::dtype::of<std::uint8_t>();
-    case DType::kI16:
-      return py::dtype::of<std::int16_t>();
-    case DType::kU16:
-      return py::dtype::of<std::uint16_t>();
-    case DType::kI32:
-      return py::dtype::of<std::int32_t>();
-    case DType::kI48:
-    case DType::kI64:
-      return py::dtype::of<std::int64_t>();
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kBF16: {
+  if (dtype == DType::kBool) return py::dtype::of<bool>();
+  if (dtype == DType::kF16) return py::dtype("float16");
+  return with_stored_type(dtype, [&](auto stored) -> py::object {
+    if constexpr (std::is_same_v<decltype(stored), NarrowFloat>) {
       const char* name = dtype == DType::kBF16     ? "bfloat16"
                          : dtype == DType::kF8E4M3 ? "float8_e4m3fn"
                                                    : "float8_e5m2";
@@ -103,15 +88,10 @@ py::object numpy_dtype(DType dtype) {
         if (!error.matches(PyExc_ImportError)) throw;
       }
       return dtype == DType::kBF16 ? py::dtype::of<std::uint16_t>() : py::dtype::of<std::uint8_t>();
+    } else {
+      return py::dtype::of<decltype(stored)>();
     }
-    case DType::kF16:
-      return py::dtype("float16");
-    case DType::kF32:
-      return py::dtype::of<float>();
-    case DType::kF64:
-      return py::dtype::of<double>();
-  }
-  return py::none();
+  });
 }
 
 }  // namespace

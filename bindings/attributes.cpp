@@ -103,7 +103,7 @@ template <class E>
 void read(py::handle from, E& to) {
   const auto name = from.cast<std::string>();
   int index = 0;
-  for (const char* known : EnumNames<E>::kNames) {
+  for (const char* known : kEnumNames<E>) {
     if (name == known) {
       to = static_cast<E>(index);
       return;
@@ -139,7 +139,7 @@ py::object write(const std::optional<T>& value) {
 template <class E>
   requires std::is_enum_v<E>
 py::object write(E value) {
-  return py::str(EnumNames<E>::kNames[static_cast<std::size_t>(value)]);
+  return py::str(kEnumNames<E>[static_cast<std::size_t>(value)]);
 }
 
 template <class A>
@@ -206,7 +206,7 @@ template <class E>
 struct Kind<E> {
   static std::string text() {
     std::string names;
-    for (const char* name : EnumNames<E>::kNames)
+    for (const char* name : kEnumNames<E>)
       names += (names.empty() ? "one of '" : ", '") + std::string(name) + "'";
     return names;
   }

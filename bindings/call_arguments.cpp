@@ -3,7 +3,6 @@
 //
 //   conv2d(input, weight, padding=[1, 1])    ->    [Ref, Ref, None, [1, 1], [1, 1], [1, 1], 1]
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "bind.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -173,7 +172,7 @@ py::dict fields_of(const claimant::Claimant& claimant) {
   return py::dict(
       py::arg("name") = claimant.name, py::arg("target") = claimant.target,
       py::arg("arithmetic") = claimant.arithmetic, py::arg("semantics") = semantics_of(integers),
-      py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
+      py::arg("rounding") = kEnumNames<RoundingMode>[rounding],
       py::arg("average_pool") = integers.average == target::AverageForm::kRawSum ? "divide" : "multiply",
       py::arg("softmax") =
           integers.softmax == target::SoftmaxForm::kFixedPoint5_26 ? "fixed_point" : "expansion",

@@ -152,13 +152,32 @@ void bind_histogram(py::module_& m) {
       .def(py::pickle(&histogram_to_bytes, &histogram_from_bytes));
 }
 
-QRange range_of(std::int64_t qmin, std::int64_t qmax, const std::optional<std::int64_t>& symmetric_zero_point,
-                float least_scale) {
-  return {.qmin = qmin,
-          .qmax = qmax,
-          .symmetric = symmetric_zero_point.has_value(),
-          .zero_point = symmetric_zero_point.value_or(0),
-          .least_scale = least_scale};
+std::pair<double, std::int64_t> parts(const quant::Chosen& chosen) {
+  return {chosen.scale, chosen.zero_point};
+}
+
+std::tuple<double, std::int64_t, double> parts(const quant::LeastError& found) {
+  return {found.chosen.scale, found.chosen.zero_point, found.error};
+}
+
+// Defines a function that chooses a scale and a zero point for samples. Its last parameters in Python, by
+// name only, are the range of integers. `names` are those of the other parameters.
+template <class Result, class... Samples, class... Names>
+void def_choice(py::module_& m, const char* name, Result (*choose)(const QRange&, Samples...),
+                const char* doc, Names... names) {
+  m.def(
+      name,
+      [choose](Samples... samples, std::int64_t qmin, std::int64_t qmax,
+               const std::optional<std::int64_t>& zero_point, float least_scale) {
+        return choose({.qmin = qmin,
+                       .qmax = qmax,
+                       .symmetric = zero_point.has_value(),
+                       .zero_point = zero_point.value_or(0),
+                       .least_scale = least_scale},
+                      samples...);
+      },
+      py::arg(names)..., py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
+      py::arg("least_scale"), doc);
 }
 
 }  // namespace
@@ -182,92 +201,57 @@ void bind_observe(py::module_& m) {
       },
       py::arg("observers"), py::arg("samples"), py::arg("axis"),
       "Adds the samples of each position of an axis to an observer of its own.");
-  m.def(
-      "range_qparams",
-      [](const Range& range, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::Chosen chosen =
-            quant::range_qparams(range, range_of(qmin, qmax, zero_point, least_scale));
-        return std::pair(chosen.scale, chosen.zero_point);
-      },
-      py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
-      py::arg("least_scale"), "Scale and zero point for which the range just fits.");
-  m.def(
-      "mask_qparams",
-      [](const quant::MaskRange& range, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::Chosen chosen =
-            quant::mask_qparams(range, range_of(qmin, qmax, zero_point, least_scale));
-        return std::pair(chosen.scale, chosen.zero_point);
-      },
-      py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
-      py::arg("least_scale"), "Scale and zero point with which what hides a score stays hidden.");
-  m.def(
-      "channel_range_qparams",
-      [](const std::vector<Floats>& arrays, py::ssize_t axis, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
+  def_choice(
+      m, "range_qparams",
+      +[](const QRange& to, const Range& range) { return parts(quant::range_qparams(range, to)); },
+      "Scale and zero point for which the range just fits.", "range");
+  def_choice(
+      m, "mask_qparams",
+      +[](const QRange& to, const quant::MaskRange& range) { return parts(quant::mask_qparams(range, to)); },
+      "Scale and zero point with which what hides a score stays hidden.", "range");
+  def_choice(
+      m, "channel_range_qparams",
+      +[](const QRange& to, const std::vector<Floats>& arrays, py::ssize_t axis) {
         std::vector<Range> ranges;
         for (const Floats& each : arrays) {
           const ChannelShape shape = channel_shape(each, axis);
           ranges.resize(static_cast<std::size_t>(shape.channels));
           quant::observe_channels(values_of(each), shape, std::span(ranges));
         }
-        const QRange to = range_of(qmin, qmax, zero_point, least_scale);
         std::vector<std::pair<double, std::int64_t>> chosen;
-        for (const Range& range : ranges) {
-          const quant::Chosen each = quant::range_qparams(range, to);
-          chosen.emplace_back(each.scale, each.zero_point);
-        }
+        for (const Range& range : ranges) chosen.push_back(parts(quant::range_qparams(range, to)));
         return chosen;
       },
-      py::arg("arrays"), py::arg("axis"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
-      py::arg("symmetric_zero_point"), py::arg("least_scale"),
-      "Scale and zero point of each channel, for which its range in all arrays just fits.");
-  m.def(
-      "percentile_qparams",
-      [](const Histogram& histogram, double fraction, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::Chosen chosen =
-            quant::percentile_qparams(histogram, fraction, range_of(qmin, qmax, zero_point, least_scale));
-        return std::pair(chosen.scale, chosen.zero_point);
+      "Scale and zero point of each channel, for which its range in all arrays just fits.", "arrays", "axis");
+  def_choice(
+      m, "percentile_qparams",
+      +[](const QRange& to, const Histogram& histogram, double fraction) {
+        return parts(quant::percentile_qparams(histogram, fraction, to));
       },
-      py::arg("histogram"), py::arg("fraction"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
-      py::arg("symmetric_zero_point"), py::arg("least_scale"),
-      "Scale and zero point for which the range that contains a share of the samples just fits.");
-  m.def(
-      "least_entropy_qparams",
-      [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::LeastEntropy found =
-            quant::least_entropy_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale));
+      "Scale and zero point for which the range that contains a share of the samples just fits.", "histogram",
+      "fraction");
+  def_choice(
+      m, "least_entropy_qparams",
+      +[](const QRange& to, const Histogram& histogram) {
+        const quant::LeastEntropy found = quant::least_entropy_qparams(histogram, to);
         return std::tuple(found.chosen.scale, found.chosen.zero_point, found.divergence);
       },
-      py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
-      py::arg("least_scale"),
-      "Scale and zero point of least divergence between samples and quantized samples, and this divergence.");
-  m.def(
-      "least_error_qparams",
-      [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::LeastError found =
-            quant::least_error_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale));
-        return std::tuple(found.chosen.scale, found.chosen.zero_point, found.error);
+      "Scale and zero point of least divergence between samples and quantized samples, and this divergence.",
+      "histogram");
+  def_choice(
+      m, "least_error_qparams",
+      +[](const QRange& to, const Histogram& histogram) {
+        return parts(quant::least_error_qparams(histogram, to));
       },
-      py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
-      py::arg("least_scale"),
-      "Scale and zero point of least expected squared error, and this error of a sample.");
-  m.def(
-      "least_error_behind",
-      [](const Histogram& histogram, const std::vector<double>& results, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale) {
-        const quant::LeastError found =
-            quant::least_error_behind(histogram, range_of(qmin, qmax, zero_point, least_scale), results);
-        return std::tuple(found.chosen.scale, found.chosen.zero_point, found.error);
+      "Scale and zero point of least expected squared error, and this error of a sample.", "histogram");
+  def_choice(
+      m, "least_error_behind",
+      +[](const QRange& to, const Histogram& histogram, const std::vector<double>& results) {
+        return parts(quant::least_error_behind(histogram, to, results));
       },
-      py::arg("histogram"), py::arg("results"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
-      py::arg("symmetric_zero_point"), py::arg("least_scale"),
       "Scale and zero point of least expected squared error of a function, of which `results` has the "
-      "values at the means of the bins, and this error of a sample.");
+      "values at the means of the bins, and this error of a sample.",
+      "histogram", "results");
   m.def(
       "expected_error",
       [](const Histogram& histogram, double scale, std::int64_t chosen, std::int64_t qmin,

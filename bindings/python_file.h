@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "bind.h"
 #include "tosaic/target/spec.h"

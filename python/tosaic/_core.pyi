@@ -284,21 +284,21 @@ def pt2_nodes(
 
 # ---- .pte files ----
 
-class PteAllocation:
+class _Fields:
     def __init__(self, **fields: Any) -> None: ...
+
+class PteAllocation(_Fields):
     memory: int
     offset: int
 
-class PteExtra:
-    def __init__(self, **fields: Any) -> None: ...
+class PteExtra(_Fields):
     mutable_data: int
     name: str
     location: int
     device: int
     device_index: int
 
-class PteTensor:
-    def __init__(self, **fields: Any) -> None: ...
+class PteTensor(_Fields):
     scalar_type: int
     storage_offset: int
     sizes: list[int]
@@ -311,89 +311,72 @@ class PteTensor:
     extra: PteExtra | None
     byte_size: Final[int]
 
-class PteIntList:
-    def __init__(self, **fields: Any) -> None: ...
+class PteIntList(_Fields):
     items: list[int]
 
-class PteDoubleList:
-    def __init__(self, **fields: Any) -> None: ...
+class PteDoubleList(_Fields):
     items: list[float]
 
-class PteBoolList:
-    def __init__(self, **fields: Any) -> None: ...
+class PteBoolList(_Fields):
     items: list[bool]
 
-class PteTensorList:
-    def __init__(self, **fields: Any) -> None: ...
+class PteTensorList(_Fields):
     items: list[int]
 
-class PteOptionalTensorList:
-    def __init__(self, **fields: Any) -> None: ...
+class PteOptionalTensorList(_Fields):
     items: list[int]
 
-class PteOperator:
-    def __init__(self, **fields: Any) -> None: ...
+class PteOperator(_Fields):
     name: str
     overload: str
 
-class PteKernelCall:
-    def __init__(self, **fields: Any) -> None: ...
+class PteKernelCall(_Fields):
     op: int
     args: list[int]
 
-class PteDelegateCall:
-    def __init__(self, **fields: Any) -> None: ...
+class PteDelegateCall(_Fields):
     delegate: int
     args: list[int]
 
-class PteMove:
-    def __init__(self, **fields: Any) -> None: ...
+class PteMove(_Fields):
     source: int
     to: int
 
-class PteJumpFalse:
-    def __init__(self, **fields: Any) -> None: ...
+class PteJumpFalse(_Fields):
     condition: int
     destination: int
 
-class PteFree:
-    def __init__(self, **fields: Any) -> None: ...
+class PteFree(_Fields):
     value: int
 
-class PteFrame:
-    def __init__(self, **fields: Any) -> None: ...
+class PteFrame(_Fields):
     file: str
     line: int
     function: str
     source: str
 
-class PteChain:
-    def __init__(self, **fields: Any) -> None: ...
+class PteChain(_Fields):
     inputs: list[int]
     outputs: list[int]
     instructions: list[Any]
     traces: list[list[PteFrame]] | None
 
-class PteCompileSpec:
-    def __init__(self, **fields: Any) -> None: ...
+class PteCompileSpec(_Fields):
     key: str
     value: npt.NDArray[np.uint8]
 
-class PteDelegate:
-    def __init__(self, **fields: Any) -> None: ...
+class PteDelegate(_Fields):
     backend: str
     location: int
     index: int
     specs: list[PteCompileSpec]
 
-class PteMemoryDevice:
-    def __init__(self, **fields: Any) -> None: ...
+class PteMemoryDevice(_Fields):
     memory: int
     device: int
     device_index: int
 
-class PteMethod:
-    def __init__(self, **fields: Any) -> None: ...
+class PteMethod(_Fields):
     name: str
     input_containers: str
     output_containers: str
@@ -406,23 +389,19 @@ class PteMethod:
     memories: list[int]
     memory_devices: list[PteMemoryDevice] | None
 
-class PtePieces:
-    def __init__(self, **fields: Any) -> None: ...
+class PtePieces(_Fields):
     segment: int
     offsets: list[int]
 
-class PteNamedData:
-    def __init__(self, **fields: Any) -> None: ...
+class PteNamedData(_Fields):
     key: str
     segment: int
 
-class PteSegment:
-    def __init__(self, **fields: Any) -> None: ...
+class PteSegment(_Fields):
     offset: int
     bytes: npt.NDArray[np.uint8]
 
-class PteFile:
-    def __init__(self, **fields: Any) -> None: ...
+class PteFile(_Fields):
     version: int
     methods: list[PteMethod]
     elements: list[npt.NDArray[np.uint8]]

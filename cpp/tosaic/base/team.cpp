@@ -1,13 +1,11 @@
 #include "tosaic/base/team.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <chrono>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -11,7 +11,6 @@
 // torch refuses positions that are too large.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 

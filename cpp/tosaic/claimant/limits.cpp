@@ -1,7 +1,6 @@
 #include "tosaic/claimant/limits.h"
 
 #include <algorithm>
-#include <span>
 #include <string>
 
 #include "tosaic/base/error_text.h"

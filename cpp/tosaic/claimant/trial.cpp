@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tosaic/partition/split.h"
-#include "tosaic/pipeline/lower.h"
 
 namespace tosaic::claimant {
 namespace {

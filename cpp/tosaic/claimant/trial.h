@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tosaic/base/error.h"
+#include "tosaic/ir/stored_type.h"
 #include "tosaic/ir/unset_storage.h"
 
 namespace tosaic::exec {
@@ -103,37 +104,20 @@ float bfloat_to_float(std::uint16_t half) {
 // Calls visit(load) with the load function of the dtype, which turns the bytes of one element into T.
 template <class T, class Visit>
 void with_loader(DType dtype, Visit&& visit) {
-  switch (dtype) {
-    case DType::kBool:
-      return visit([](const std::byte* at) { return static_cast<T>(*at != std::byte{0}); });
-    case DType::kI4:
-    case DType::kI8:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::int8_t>(at)); });
-    case DType::kU8:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::uint8_t>(at)); });
-    case DType::kI16:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::int16_t>(at)); });
-    case DType::kU16:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::uint16_t>(at)); });
-    case DType::kI32:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::int32_t>(at)); });
-    case DType::kI48:
-    case DType::kI64:
-      return visit([](const std::byte* at) { return static_cast<T>(load<std::int64_t>(at)); });
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-      return visit([dtype](const std::byte* at) { return static_cast<T>(load_element(dtype, at)); });
-    case DType::kF16:
-      return visit(
-          [](const std::byte* at) { return static_cast<T>(half_to_float(load<std::uint16_t>(at))); });
-    case DType::kBF16:
-      return visit(
-          [](const std::byte* at) { return static_cast<T>(bfloat_to_float(load<std::uint16_t>(at))); });
-    case DType::kF32:
-      return visit([](const std::byte* at) { return static_cast<T>(load<float>(at)); });
-    case DType::kF64:
-      return visit([](const std::byte* at) { return static_cast<T>(load<double>(at)); });
-  }
+  if (dtype == DType::kBool)
+    return visit([](const std::byte* at) { return static_cast<T>(*at != std::byte{0}); });
+  if (dtype == DType::kF16)
+    return visit([](const std::byte* at) { return static_cast<T>(half_to_float(load<std::uint16_t>(at))); });
+  if (dtype == DType::kBF16)
+    return visit(
+        [](const std::byte* at) { return static_cast<T>(bfloat_to_float(load<std::uint16_t>(at))); });
+  with_stored_type(dtype, [&](auto stored) {
+    using Stored = decltype(stored);
+    if constexpr (std::is_same_v<Stored, NarrowFloat>)
+      visit([dtype](const std::byte* at) { return static_cast<T>(load_element(dtype, at)); });
+    else
+      visit([](const std::byte* at) { return static_cast<T>(load<Stored>(at)); });
+  });
 }
 
 template <class T>

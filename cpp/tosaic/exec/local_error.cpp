@@ -11,7 +11,6 @@
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
-#include "tosaic/kernels/kernel.h"
 
 namespace tosaic::exec {
 namespace {

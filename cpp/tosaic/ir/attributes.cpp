@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "tosaic/base/error.h"

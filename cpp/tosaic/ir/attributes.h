@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,55 +49,37 @@ enum class ForeignLayout : std::uint8_t {
 
 // The text names of an enum, in the order of its enumerators.
 template <class E>
-struct EnumNames;
+inline constexpr std::array<const char*, 0> kEnumNames{};
 template <>
-struct EnumNames<ResizeMode> {
-  static constexpr const char* kNames[] = {"nearest", "bilinear", "bicubic"};
-};
+inline constexpr std::array kEnumNames<ResizeMode> = {"nearest", "bilinear", "bicubic"};
 template <>
-struct EnumNames<GridPadding> {
-  static constexpr const char* kNames[] = {"zeros", "border", "reflection"};
-};
+inline constexpr std::array kEnumNames<GridPadding> = {"zeros", "border", "reflection"};
 template <>
-struct EnumNames<Cell> {
-  static constexpr const char* kNames[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
-};
+inline constexpr std::array kEnumNames<Cell> = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
 template <>
-struct EnumNames<PadMode> {
-  static constexpr const char* kNames[] = {"constant", "reflect", "replicate", "circular"};
-};
+inline constexpr std::array kEnumNames<PadMode> = {"constant", "reflect", "replicate", "circular"};
 template <>
-struct EnumNames<DivRounding> {
-  static constexpr const char* kNames[] = {"none", "floor", "trunc"};
-};
+inline constexpr std::array kEnumNames<DivRounding> = {"none", "floor", "trunc"};
 template <>
-struct EnumNames<ScatterReduction> {
-  static constexpr const char* kNames[] = {"prod", "amax", "amin"};
-};
+inline constexpr std::array kEnumNames<ScatterReduction> = {"prod", "amax", "amin"};
 template <>
-struct EnumNames<NanMode> {
-  static constexpr const char* kNames[] = {"propagate", "ignore"};
-};
+inline constexpr std::array kEnumNames<NanMode> = {"propagate", "ignore"};
 template <>
-struct EnumNames<RoundingMode> {
-  static constexpr const char* kNames[] = {"single_round", "inexact_round", "double_round"};
-};
+inline constexpr std::array kEnumNames<RoundingMode> = {"single_round", "inexact_round", "double_round"};
 template <>
-struct EnumNames<ForeignLayout> {
-  static constexpr const char* kNames[] = {"row_major", "any", "channels_last"};
-};
+inline constexpr std::array kEnumNames<ForeignLayout> = {"row_major", "any", "channels_last"};
 
-// `fields` calls visit(name, member) for each member of `self` (const or not).
-#define TOSAIC_FIELDS(...)                                                          \
+// `fields` calls visit(name, member) for each member of `self` (const or not). Structs compare by value.
+#define TOSAIC_FIELDS(Struct, ...)                                                  \
   template <class Self, class Visit>                                                \
   static void fields([[maybe_unused]] Self& self, [[maybe_unused]] Visit&& visit) { \
     __VA_ARGS__                                                                     \
-  }
+  }                                                                                 \
+  bool operator==(const Struct&) const = default;
 #define TOSAIC_FIELD(member) visit(#member, self.member);
 
 struct NoAttrs {
-  TOSAIC_FIELDS()
-  bool operator==(const NoAttrs&) const = default;
+  TOSAIC_FIELDS(NoAttrs)
 };
 
 // ---- canonical operators ----
@@ -108,17 +91,17 @@ struct ConvAttrs {
   Dims stride, pad_before, pad_after, dilation, output_padding;
   std::int64_t groups = 1;
   bool transposed = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(stride) TOSAIC_FIELD(pad_before) TOSAIC_FIELD(pad_after) TOSAIC_FIELD(dilation)
+  TOSAIC_FIELDS(ConvAttrs,
+                TOSAIC_FIELD(stride) TOSAIC_FIELD(pad_before) TOSAIC_FIELD(pad_after) TOSAIC_FIELD(dilation)
                     TOSAIC_FIELD(output_padding) TOSAIC_FIELD(groups) TOSAIC_FIELD(transposed))
-  bool operator==(const ConvAttrs&) const = default;
 };
 
 // Convolution of (input - input_zp) with (weight - weight_zp).
 struct IntegerConvAttrs {
   ConvAttrs conv;
   std::int64_t input_zp = 0, weight_zp = 0;
-  TOSAIC_FIELDS(ConvAttrs::fields(self.conv, visit); TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp))
-  bool operator==(const IntegerConvAttrs&) const = default;
+  TOSAIC_FIELDS(IntegerConvAttrs, ConvAttrs::fields(self.conv, visit);
+                TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp))
 };
 
 // Pooling over the trailing spatial axes. ceil_mode, count_include_pad and divisor_override mean what they
@@ -128,17 +111,16 @@ struct PoolAttrs {
   bool ceil_mode = false;
   bool count_include_pad = true;
   std::optional<std::int64_t> divisor_override;
-  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(padding) TOSAIC_FIELD(dilation)
+  TOSAIC_FIELDS(PoolAttrs,
+                TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(padding) TOSAIC_FIELD(dilation)
                     TOSAIC_FIELD(ceil_mode) TOSAIC_FIELD(count_include_pad) TOSAIC_FIELD(divisor_override))
-  bool operator==(const PoolAttrs&) const = default;
 };
 
 // For reshape and expand, the shape of the result. For adaptive pools, its spatial extents. For repeat and
 // tosa.tile, the number of repetitions per axis.
 struct ShapeAttrs {
   Shape shape;
-  TOSAIC_FIELDS(TOSAIC_FIELD(shape))
-  bool operator==(const ShapeAttrs&) const = default;
+  TOSAIC_FIELDS(ShapeAttrs, TOSAIC_FIELD(shape))
 };
 
 // The attributes of torch's upsample_nearest, upsample_(bi|tri)linear and upsample_bicubic. `scales` are the
@@ -149,8 +131,8 @@ struct ResizeAttrs {
   Dims size;
   bool align_corners = false;
   std::vector<double> scales;
-  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners) TOSAIC_FIELD(scales))
-  bool operator==(const ResizeAttrs&) const = default;
+  TOSAIC_FIELDS(ResizeAttrs,
+                TOSAIC_FIELD(mode) TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners) TOSAIC_FIELD(scales))
 };
 
 // The attributes of reductions. Axes are listed explicitly and sorted. `dtype` is torch's optional dtype
@@ -159,52 +141,45 @@ struct ReduceAttrs {
   Dims axes;
   bool keepdim = false;
   std::optional<DType> dtype;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
-  bool operator==(const ReduceAttrs&) const = default;
+  TOSAIC_FIELDS(ReduceAttrs, TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
 };
 
 struct VarAttrs {
   Dims axes;
   bool keepdim = false;
   double correction = 1;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(correction))
-  bool operator==(const VarAttrs&) const = default;
+  TOSAIC_FIELDS(VarAttrs, TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(correction))
 };
 
 // argmax, argmin. Without an axis, the reduction is over the flattened tensor.
 struct ArgAttrs {
   std::optional<std::int64_t> axis;
   bool keepdim = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(keepdim))
-  bool operator==(const ArgAttrs&) const = default;
+  TOSAIC_FIELDS(ArgAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(keepdim))
 };
 
 struct AxisAttrs {
   std::int64_t axis = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis))
-  bool operator==(const AxisAttrs&) const = default;
+  TOSAIC_FIELDS(AxisAttrs, TOSAIC_FIELD(axis))
 };
 
 struct SortAttrs {
   std::int64_t axis = 0;
   bool descending = false;
   std::optional<std::int64_t> count = {};  // return only this many positions, the first ones; none: all
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(descending) TOSAIC_FIELD(count))
-  bool operator==(const SortAttrs&) const = default;
+  TOSAIC_FIELDS(SortAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(descending) TOSAIC_FIELD(count))
 };
 
 // softmax, log_softmax, cumsum: an axis and torch's optional dtype, to which the operand is cast first.
 struct AxisDtypeAttrs {
   std::int64_t axis = 0;
   std::optional<DType> dtype;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(dtype))
-  bool operator==(const AxisDtypeAttrs&) const = default;
+  TOSAIC_FIELDS(AxisDtypeAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(dtype))
 };
 
 struct BatchNormAttrs {
   double eps = 1e-5;
-  TOSAIC_FIELDS(TOSAIC_FIELD(eps))
-  bool operator==(const BatchNormAttrs&) const = default;
+  TOSAIC_FIELDS(BatchNormAttrs, TOSAIC_FIELD(eps))
 };
 
 // The attributes of layer_norm and rms_norm over the trailing `normalized_rank` axes. Without eps, layer_norm
@@ -212,50 +187,43 @@ struct BatchNormAttrs {
 struct NormAttrs {
   std::int64_t normalized_rank = 1;
   std::optional<double> eps;
-  TOSAIC_FIELDS(TOSAIC_FIELD(normalized_rank) TOSAIC_FIELD(eps))
-  bool operator==(const NormAttrs&) const = default;
+  TOSAIC_FIELDS(NormAttrs, TOSAIC_FIELD(normalized_rank) TOSAIC_FIELD(eps))
 };
 
 struct GroupNormAttrs {
   std::int64_t groups = 1;
   double eps = 1e-5;
-  TOSAIC_FIELDS(TOSAIC_FIELD(groups) TOSAIC_FIELD(eps))
-  bool operator==(const GroupNormAttrs&) const = default;
+  TOSAIC_FIELDS(GroupNormAttrs, TOSAIC_FIELD(groups) TOSAIC_FIELD(eps))
 };
 
 // Axis j of the result is axis perm[j] of the operand.
 struct PermuteAttrs {
   Dims perm;
-  TOSAIC_FIELDS(TOSAIC_FIELD(perm))
-  bool operator==(const PermuteAttrs&) const = default;
+  TOSAIC_FIELDS(PermuteAttrs, TOSAIC_FIELD(perm))
 };
 
 // slice: 0 <= start <= end <= extent (negative and excessive positions are already resolved); step >= 1.
 struct SliceAttrs {
   std::int64_t axis = 0, start = 0, end = 0, step = 1;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step))
-  bool operator==(const SliceAttrs&) const = default;
+  TOSAIC_FIELDS(SliceAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step))
 };
 
 // `index` is in [0, extent).
 struct SelectAttrs {
   std::int64_t axis = 0, index = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(index))
-  bool operator==(const SelectAttrs&) const = default;
+  TOSAIC_FIELDS(SelectAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(index))
 };
 
 // One result per size. The sizes add up to the extent of the axis.
 struct SplitAttrs {
   std::int64_t axis = 0;
   std::vector<std::int64_t> sizes;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(sizes))
-  bool operator==(const SplitAttrs&) const = default;
+  TOSAIC_FIELDS(SplitAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(sizes))
 };
 
 struct AxesAttrs {
   Dims axes;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axes))
-  bool operator==(const AxesAttrs&) const = default;
+  TOSAIC_FIELDS(AxesAttrs, TOSAIC_FIELD(axes))
 };
 
 // `before` and `after` have one entry per axis of the operand. Negative entries crop; only mode constant has
@@ -264,61 +232,52 @@ struct PadAttrs {
   Dims before, after;
   PadMode mode = PadMode::kConstant;
   Scalar value = 0.0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(mode) TOSAIC_FIELD(value))
-  bool operator==(const PadAttrs&) const = default;
+  TOSAIC_FIELDS(PadAttrs, TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(mode) TOSAIC_FIELD(value))
 };
 
 struct CastAttrs {
   DType dtype = DType::kF32;
-  TOSAIC_FIELDS(TOSAIC_FIELD(dtype))
-  bool operator==(const CastAttrs&) const = default;
+  TOSAIC_FIELDS(CastAttrs, TOSAIC_FIELD(dtype))
 };
 
 // The result has the operand's elements. `order` is the requested dim order, if there is one (clone with
 // memory_format, or the edge dialect).
 struct CloneAttrs {
   std::optional<Dims> order;
-  TOSAIC_FIELDS(TOSAIC_FIELD(order))
-  bool operator==(const CloneAttrs&) const = default;
+  TOSAIC_FIELDS(CloneAttrs, TOSAIC_FIELD(order))
 };
 
 // add: a + alpha * b, sub: a - alpha * b.
 struct AlphaAttrs {
   Scalar alpha = std::int64_t{1};
-  TOSAIC_FIELDS(TOSAIC_FIELD(alpha))
-  bool operator==(const AlphaAttrs&) const = default;
+  TOSAIC_FIELDS(AlphaAttrs, TOSAIC_FIELD(alpha))
 };
 
 // addmm, baddbmm: beta * input + alpha * (mat1 @ mat2).
 struct AddmmAttrs {
   Scalar beta = std::int64_t{1}, alpha = std::int64_t{1};
-  TOSAIC_FIELDS(TOSAIC_FIELD(beta) TOSAIC_FIELD(alpha))
-  bool operator==(const AddmmAttrs&) const = default;
+  TOSAIC_FIELDS(AddmmAttrs, TOSAIC_FIELD(beta) TOSAIC_FIELD(alpha))
 };
 
 struct DivAttrs {
   DivRounding rounding = DivRounding::kNone;
-  TOSAIC_FIELDS(TOSAIC_FIELD(rounding))
-  bool operator==(const DivAttrs&) const = default;
+  TOSAIC_FIELDS(DivAttrs, TOSAIC_FIELD(rounding))
 };
 
 struct ClampAttrs {
   std::optional<Scalar> min, max;
-  TOSAIC_FIELDS(TOSAIC_FIELD(min) TOSAIC_FIELD(max))
-  bool operator==(const ClampAttrs&) const = default;
+  TOSAIC_FIELDS(ClampAttrs, TOSAIC_FIELD(min) TOSAIC_FIELD(max))
 };
 
 struct GeluAttrs {
   bool tanh = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(tanh))
-  bool operator==(const GeluAttrs&) const = default;
+  TOSAIC_FIELDS(GeluAttrs, TOSAIC_FIELD(tanh))
 };
 
 // leaky_relu (slope), softshrink and hardshrink (lambda).
 struct SlopeAttrs {
   double alpha = 1;
-  TOSAIC_FIELDS(TOSAIC_FIELD(alpha))
-  bool operator==(const SlopeAttrs&) const = default;
+  TOSAIC_FIELDS(SlopeAttrs, TOSAIC_FIELD(alpha))
 };
 
 // Scaled dot product attention. If `scale` is absent, it is 1 / sqrt(extent of the last axis of the query).
@@ -326,37 +285,32 @@ struct SdpaAttrs {
   std::optional<double> scale;
   bool is_causal = false;
   bool enable_gqa = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(scale) TOSAIC_FIELD(is_causal) TOSAIC_FIELD(enable_gqa))
-  bool operator==(const SdpaAttrs&) const = default;
+  TOSAIC_FIELDS(SdpaAttrs, TOSAIC_FIELD(scale) TOSAIC_FIELD(is_causal) TOSAIC_FIELD(enable_gqa))
 };
 
 // tril, triu.
 struct DiagonalAttrs {
   std::int64_t diagonal = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(diagonal))
-  bool operator==(const DiagonalAttrs&) const = default;
+  TOSAIC_FIELDS(DiagonalAttrs, TOSAIC_FIELD(diagonal))
 };
 
 struct ArangeAttrs {
   Scalar start = std::int64_t{0}, end = std::int64_t{0}, step = std::int64_t{1};
   DType dtype = DType::kI64;
-  TOSAIC_FIELDS(TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step) TOSAIC_FIELD(dtype))
-  bool operator==(const ArangeAttrs&) const = default;
+  TOSAIC_FIELDS(ArangeAttrs, TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step) TOSAIC_FIELD(dtype))
 };
 
 struct FullAttrs {
   Shape shape;
   Scalar value = 0.0;
   DType dtype = DType::kF32;
-  TOSAIC_FIELDS(TOSAIC_FIELD(shape) TOSAIC_FIELD(value) TOSAIC_FIELD(dtype))
-  bool operator==(const FullAttrs&) const = default;
+  TOSAIC_FIELDS(FullAttrs, TOSAIC_FIELD(shape) TOSAIC_FIELD(value) TOSAIC_FIELD(dtype))
 };
 
 // torch.diff: the n-th difference along an axis.
 struct DiffAttrs {
   std::int64_t n = 1, axis = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(n) TOSAIC_FIELD(axis))
-  bool operator==(const DiffAttrs&) const = default;
+  TOSAIC_FIELDS(DiffAttrs, TOSAIC_FIELD(n) TOSAIC_FIELD(axis))
 };
 
 // elu, celu, selu: x > 0 ? scale * x : scale * alpha * expm1(input_scale * x).
@@ -364,23 +318,20 @@ struct EluAttrs {
   double alpha = 1;
   double scale = 1;
   double input_scale = 1;
-  TOSAIC_FIELDS(TOSAIC_FIELD(alpha) TOSAIC_FIELD(scale) TOSAIC_FIELD(input_scale))
-  bool operator==(const EluAttrs&) const = default;
+  TOSAIC_FIELDS(EluAttrs, TOSAIC_FIELD(alpha) TOSAIC_FIELD(scale) TOSAIC_FIELD(input_scale))
 };
 
 // softplus: log1p(exp(beta * x)) / beta, or x where beta * x > threshold.
 struct SoftplusAttrs {
   double beta = 1;
   double threshold = 20;
-  TOSAIC_FIELDS(TOSAIC_FIELD(beta) TOSAIC_FIELD(threshold))
-  bool operator==(const SoftplusAttrs&) const = default;
+  TOSAIC_FIELDS(SoftplusAttrs, TOSAIC_FIELD(beta) TOSAIC_FIELD(threshold))
 };
 
 // logit: with eps, the operand is first clamped to [eps, 1 - eps].
 struct EpsAttrs {
   std::optional<double> eps;
-  TOSAIC_FIELDS(TOSAIC_FIELD(eps))
-  bool operator==(const EpsAttrs&) const = default;
+  TOSAIC_FIELDS(EpsAttrs, TOSAIC_FIELD(eps))
 };
 
 // nan_to_num. If posinf is absent, infinity becomes the largest finite value of the dtype. If neginf is
@@ -389,15 +340,13 @@ struct NanToNumAttrs {
   double nan = 0;
   std::optional<double> posinf;
   std::optional<double> neginf;
-  TOSAIC_FIELDS(TOSAIC_FIELD(nan) TOSAIC_FIELD(posinf) TOSAIC_FIELD(neginf))
-  bool operator==(const NanToNumAttrs&) const = default;
+  TOSAIC_FIELDS(NanToNumAttrs, TOSAIC_FIELD(nan) TOSAIC_FIELD(posinf) TOSAIC_FIELD(neginf))
 };
 
 // addcmul: input + value * (tensor1 * tensor2). addcdiv: input + value * (tensor1 / tensor2).
 struct ValueAttrs {
   Scalar value = std::int64_t{1};
-  TOSAIC_FIELDS(TOSAIC_FIELD(value))
-  bool operator==(const ValueAttrs&) const = default;
+  TOSAIC_FIELDS(ValueAttrs, TOSAIC_FIELD(value))
 };
 
 // linalg_vector_norm. Axes are listed explicitly and sorted. The operand is first cast to `dtype`.
@@ -406,24 +355,22 @@ struct VectorNormAttrs {
   Dims axes;
   bool keepdim = false;
   std::optional<DType> dtype;
-  TOSAIC_FIELDS(TOSAIC_FIELD(ord) TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
-  bool operator==(const VectorNormAttrs&) const = default;
+  TOSAIC_FIELDS(VectorNormAttrs,
+                TOSAIC_FIELD(ord) TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
 };
 
 // An equation of torch.einsum without spaces and with an explicit result: "bhqd,bhkd->bhqk",
 // "...ij,jk->...ik".
 struct EinsumAttrs {
   std::string equation;
-  TOSAIC_FIELDS(TOSAIC_FIELD(equation))
-  bool operator==(const EinsumAttrs&) const = default;
+  TOSAIC_FIELDS(EinsumAttrs, TOSAIC_FIELD(equation))
 };
 
 struct GridSampleAttrs {
   ResizeMode mode = ResizeMode::kBilinear;
   GridPadding padding = GridPadding::kZeros;
   bool align_corners = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(padding) TOSAIC_FIELD(align_corners))
-  bool operator==(const GridSampleAttrs&) const = default;
+  TOSAIC_FIELDS(GridSampleAttrs, TOSAIC_FIELD(mode) TOSAIC_FIELD(padding) TOSAIC_FIELD(align_corners))
 };
 
 // A grid sampler over integers, at stage integer: see ir/integer_sampler.h. The lists have the entries of x
@@ -433,39 +380,35 @@ struct IntegerGridSampleAttrs {
   std::int64_t input_zp = 0, input_low = 0;
   std::int64_t grid_zp = 0, grid_low = 0, grid_high = 0;
   std::vector<std::int64_t> multiplier, shift, fraction;
-  TOSAIC_FIELDS(GridSampleAttrs::fields(self.sample, visit); TOSAIC_FIELD(input_zp) TOSAIC_FIELD(input_low)
-                    TOSAIC_FIELD(grid_zp) TOSAIC_FIELD(grid_low) TOSAIC_FIELD(grid_high)
-                        TOSAIC_FIELD(multiplier) TOSAIC_FIELD(shift) TOSAIC_FIELD(fraction))
-  bool operator==(const IntegerGridSampleAttrs&) const = default;
+  TOSAIC_FIELDS(IntegerGridSampleAttrs, GridSampleAttrs::fields(self.sample, visit);
+                TOSAIC_FIELD(input_zp) TOSAIC_FIELD(input_low) TOSAIC_FIELD(grid_zp) TOSAIC_FIELD(grid_low)
+                    TOSAIC_FIELD(grid_high) TOSAIC_FIELD(multiplier) TOSAIC_FIELD(shift)
+                        TOSAIC_FIELD(fraction))
 };
 
 // affine_grid_generator: `size` is the shape of the image, (N, C, H, W) or (N, C, D, H, W).
 struct AffineGridAttrs {
   Dims size;
   bool align_corners = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners))
-  bool operator==(const AffineGridAttrs&) const = default;
+  TOSAIC_FIELDS(AffineGridAttrs, TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners))
 };
 
 struct IndexPutAttrs {
   bool accumulate = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(accumulate))
-  bool operator==(const IndexPutAttrs&) const = default;
+  TOSAIC_FIELDS(IndexPutAttrs, TOSAIC_FIELD(accumulate))
 };
 
 struct ScatterReduceAttrs {
   std::int64_t axis = 0;
   ScatterReduction reduction = ScatterReduction::kProd;
   bool include_self = true;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(reduction) TOSAIC_FIELD(include_self))
-  bool operator==(const ScatterReduceAttrs&) const = default;
+  TOSAIC_FIELDS(ScatterReduceAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(reduction) TOSAIC_FIELD(include_self))
 };
 
 // As in TOSA, neither the forward nor the inverse transform is normalised.
 struct FftAttrs {
   bool inverse = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(inverse))
-  bool operator==(const FftAttrs&) const = default;
+  TOSAIC_FIELDS(FftAttrs, TOSAIC_FIELD(inverse))
 };
 
 // The attributes of torch.nn.LSTM, GRU and RNN. The weights of each layer and direction are in torch's order:
@@ -478,9 +421,9 @@ struct RecurrentAttrs {
   bool bidirectional = false;
   bool batch_first = false;
   bool projection = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(cell) TOSAIC_FIELD(layers) TOSAIC_FIELD(bias) TOSAIC_FIELD(bidirectional)
+  TOSAIC_FIELDS(RecurrentAttrs,
+                TOSAIC_FIELD(cell) TOSAIC_FIELD(layers) TOSAIC_FIELD(bias) TOSAIC_FIELD(bidirectional)
                     TOSAIC_FIELD(batch_first) TOSAIC_FIELD(projection))
-  bool operator==(const RecurrentAttrs&) const = default;
 };
 
 // clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax) in `dtype`. There is one scale and
@@ -494,9 +437,8 @@ struct QuantizeAttrs {
   std::vector<double> scales;
   std::vector<std::int64_t> zero_points;
   std::optional<Groups> groups = {};
-  TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
-                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
-  bool operator==(const QuantizeAttrs&) const = default;
+  TOSAIC_FIELDS(QuantizeAttrs, TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
+                                   TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
 };
 
 // (float32(q) - zero_point) * float32(scale) in `dtype`. Scales and zero points are as in QuantizeAttrs.
@@ -508,9 +450,8 @@ struct DequantizeAttrs {
   std::vector<double> scales;
   std::vector<std::int64_t> zero_points;
   std::optional<Groups> groups = {};
-  TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
-                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
-  bool operator==(const DequantizeAttrs&) const = default;
+  TOSAIC_FIELDS(DequantizeAttrs, TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
+                                     TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
 };
 
 // A foreign operator, which tosaic cannot compute: its name, its arguments, and the description that the user
@@ -529,9 +470,8 @@ struct OpaqueAttrs {
   std::string domain = {}, name = {};  // domain and name of the tosa.custom that it becomes
   ForeignLayout layout = ForeignLayout::kRowMajor;
   bool integers = false;  // between quantized values, the operator computes with their integers
-  TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments) TOSAIC_FIELD(domain) TOSAIC_FIELD(name)
-                    TOSAIC_FIELD(layout) TOSAIC_FIELD(integers))
-  bool operator==(const OpaqueAttrs&) const = default;
+  TOSAIC_FIELDS(OpaqueAttrs, TOSAIC_FIELD(target) TOSAIC_FIELD(arguments) TOSAIC_FIELD(domain)
+                                 TOSAIC_FIELD(name) TOSAIC_FIELD(layout) TOSAIC_FIELD(integers))
 };
 
 // ---- TOSA operators ----
@@ -546,9 +486,9 @@ struct TosaConvAttrs {
   std::int64_t input_zp = 0, weight_zp = 0;
   DType acc_type = DType::kF32;
   bool local_bound = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(dilation) TOSAIC_FIELD(input_zp)
+  TOSAIC_FIELDS(TosaConvAttrs,
+                TOSAIC_FIELD(pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(dilation) TOSAIC_FIELD(input_zp)
                     TOSAIC_FIELD(weight_zp) TOSAIC_FIELD(acc_type) TOSAIC_FIELD(local_bound))
-  bool operator==(const TosaConvAttrs&) const = default;
 };
 
 struct TosaTransposeConvAttrs {
@@ -556,25 +496,24 @@ struct TosaTransposeConvAttrs {
   std::int64_t input_zp = 0, weight_zp = 0;
   DType acc_type = DType::kF32;
   bool local_bound = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(out_pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp)
+  TOSAIC_FIELDS(TosaTransposeConvAttrs,
+                TOSAIC_FIELD(out_pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp)
                     TOSAIC_FIELD(acc_type) TOSAIC_FIELD(local_bound))
-  bool operator==(const TosaTransposeConvAttrs&) const = default;
 };
 
 struct TosaAvgPoolAttrs {
   Dims kernel, stride, pad;
   std::int64_t input_zp = 0, output_zp = 0;
   DType acc_type = DType::kF32;
-  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad) TOSAIC_FIELD(input_zp)
-                    TOSAIC_FIELD(output_zp) TOSAIC_FIELD(acc_type))
-  bool operator==(const TosaAvgPoolAttrs&) const = default;
+  TOSAIC_FIELDS(TosaAvgPoolAttrs, TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad)
+                                      TOSAIC_FIELD(input_zp) TOSAIC_FIELD(output_zp) TOSAIC_FIELD(acc_type))
 };
 
 struct TosaMaxPoolAttrs {
   Dims kernel, stride, pad;
   NanMode nan_mode = NanMode::kPropagate;
-  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad) TOSAIC_FIELD(nan_mode))
-  bool operator==(const TosaMaxPoolAttrs&) const = default;
+  TOSAIC_FIELDS(TosaMaxPoolAttrs,
+                TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad) TOSAIC_FIELD(nan_mode))
 };
 
 // matmul: the zero points of A and B, and the dtype of the result. Without `dtype` the result has the
@@ -582,83 +521,72 @@ struct TosaMaxPoolAttrs {
 struct TosaMatmulAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   std::optional<DType> dtype;
-  TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp) TOSAIC_FIELD(dtype))
-  bool operator==(const TosaMatmulAttrs&) const = default;
+  TOSAIC_FIELDS(TosaMatmulAttrs, TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp) TOSAIC_FIELD(dtype))
 };
 
 // negate: the zero points of the input and the output.
 struct TosaZeroPointAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
-  bool operator==(const TosaZeroPointAttrs&) const = default;
+  TOSAIC_FIELDS(TosaZeroPointAttrs, TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
 };
 
 struct TosaClampAttrs {
   Scalar min_val = 0.0, max_val = 0.0;
   NanMode nan_mode = NanMode::kPropagate;
-  TOSAIC_FIELDS(TOSAIC_FIELD(min_val) TOSAIC_FIELD(max_val) TOSAIC_FIELD(nan_mode))
-  bool operator==(const TosaClampAttrs&) const = default;
+  TOSAIC_FIELDS(TosaClampAttrs, TOSAIC_FIELD(min_val) TOSAIC_FIELD(max_val) TOSAIC_FIELD(nan_mode))
 };
 
 // argmax, reduce_max, reduce_min.
 struct TosaAxisNanAttrs {
   std::int64_t axis = 0;
   NanMode nan_mode = NanMode::kPropagate;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(nan_mode))
-  bool operator==(const TosaAxisNanAttrs&) const = default;
+  TOSAIC_FIELDS(TosaAxisNanAttrs, TOSAIC_FIELD(axis) TOSAIC_FIELD(nan_mode))
 };
 
 // maximum, minimum.
 struct TosaNanAttrs {
   NanMode nan_mode = NanMode::kPropagate;
-  TOSAIC_FIELDS(TOSAIC_FIELD(nan_mode))
-  bool operator==(const TosaNanAttrs&) const = default;
+  TOSAIC_FIELDS(TosaNanAttrs, TOSAIC_FIELD(nan_mode))
 };
 
 struct TosaMulAttrs {
   std::int64_t shift = 0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(shift))
-  bool operator==(const TosaMulAttrs&) const = default;
+  TOSAIC_FIELDS(TosaMulAttrs, TOSAIC_FIELD(shift))
 };
 
 struct TosaShiftAttrs {
   bool round = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(round))
-  bool operator==(const TosaShiftAttrs&) const = default;
+  TOSAIC_FIELDS(TosaShiftAttrs, TOSAIC_FIELD(round))
 };
 
 struct TosaPadAttrs {
   Dims before, after;
   Scalar value = 0.0;
-  TOSAIC_FIELDS(TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(value))
-  bool operator==(const TosaPadAttrs&) const = default;
+  TOSAIC_FIELDS(TosaPadAttrs, TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(value))
 };
 
 struct TosaSliceAttrs {
   Dims start, size;
-  TOSAIC_FIELDS(TOSAIC_FIELD(start) TOSAIC_FIELD(size))
-  bool operator==(const TosaSliceAttrs&) const = default;
+  TOSAIC_FIELDS(TosaSliceAttrs, TOSAIC_FIELD(start) TOSAIC_FIELD(size))
 };
 
 // resize: scale = (y_n, y_d, x_n, x_d), offset = (y, x), border = (y, x).
 struct TosaResizeAttrs {
   ResizeMode mode = ResizeMode::kNearest;
   Dims scale, offset, border;
-  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(scale) TOSAIC_FIELD(offset) TOSAIC_FIELD(border))
-  bool operator==(const TosaResizeAttrs&) const = default;
+  TOSAIC_FIELDS(TosaResizeAttrs,
+                TOSAIC_FIELD(mode) TOSAIC_FIELD(scale) TOSAIC_FIELD(offset) TOSAIC_FIELD(border))
 };
 
 struct TosaFftAttrs {
   bool inverse = false;
   bool local_bound = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(inverse) TOSAIC_FIELD(local_bound))
-  bool operator==(const TosaFftAttrs&) const = default;
+  TOSAIC_FIELDS(TosaFftAttrs, TOSAIC_FIELD(inverse) TOSAIC_FIELD(local_bound))
 };
 
 struct TosaRfftAttrs {
   bool local_bound = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(local_bound))
-  bool operator==(const TosaRfftAttrs&) const = default;
+  TOSAIC_FIELDS(TosaRfftAttrs, TOSAIC_FIELD(local_bound))
 };
 
 // `dtype` is the dtype of the result. There is one multiplier and shift, or with per_channel one for each
@@ -674,10 +602,10 @@ struct TosaRescaleAttrs {
   bool output_unsigned = false;
   std::vector<std::int64_t> multiplier;
   std::vector<std::int64_t> shift;
-  TOSAIC_FIELDS(TOSAIC_FIELD(input_zp) TOSAIC_FIELD(output_zp) TOSAIC_FIELD(dtype) TOSAIC_FIELD(scale32)
+  TOSAIC_FIELDS(TosaRescaleAttrs,
+                TOSAIC_FIELD(input_zp) TOSAIC_FIELD(output_zp) TOSAIC_FIELD(dtype) TOSAIC_FIELD(scale32)
                     TOSAIC_FIELD(rounding_mode) TOSAIC_FIELD(per_channel) TOSAIC_FIELD(input_unsigned)
                         TOSAIC_FIELD(output_unsigned) TOSAIC_FIELD(multiplier) TOSAIC_FIELD(shift))
-  bool operator==(const TosaRescaleAttrs&) const = default;
 };
 
 // The attributes of `rescale`, at stage integer, where the channels may be on any axis. `axis` is set exactly
@@ -685,16 +613,15 @@ struct TosaRescaleAttrs {
 struct RescaleAttrs {
   TosaRescaleAttrs rescale;
   std::optional<std::int64_t> axis;
-  TOSAIC_FIELDS(TosaRescaleAttrs::fields(self.rescale, visit); TOSAIC_FIELD(axis))
-  bool operator==(const RescaleAttrs&) const = default;
+  TOSAIC_FIELDS(RescaleAttrs, TosaRescaleAttrs::fields(self.rescale, visit); TOSAIC_FIELD(axis))
 };
 
 struct TosaCustomAttrs {
   std::string operator_name;
   std::string domain_name;
   std::string implementation_attrs;
-  TOSAIC_FIELDS(TOSAIC_FIELD(operator_name) TOSAIC_FIELD(domain_name) TOSAIC_FIELD(implementation_attrs))
-  bool operator==(const TosaCustomAttrs&) const = default;
+  TOSAIC_FIELDS(TosaCustomAttrs,
+                TOSAIC_FIELD(operator_name) TOSAIC_FIELD(domain_name) TOSAIC_FIELD(implementation_attrs))
 };
 
 // Declares a variable of the program. Reads and writes refer to it by name.
@@ -702,8 +629,7 @@ struct TosaVariableAttrs {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  TOSAIC_FIELDS(TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
-  bool operator==(const TosaVariableAttrs&) const = default;
+  TOSAIC_FIELDS(TosaVariableAttrs, TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
 };
 
 // variable_read, variable_write: `name` is the variable, whose declared type is repeated here.
@@ -711,8 +637,7 @@ struct TosaVariableAccessAttrs {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  TOSAIC_FIELDS(TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
-  bool operator==(const TosaVariableAccessAttrs&) const = default;
+  TOSAIC_FIELDS(TosaVariableAccessAttrs, TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
 };
 
 #undef TOSAIC_FIELD

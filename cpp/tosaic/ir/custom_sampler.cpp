@@ -10,8 +10,8 @@ constexpr GridPadding kPaddings[] = {GridPadding::kZeros, GridPadding::kBorder, 
 
 std::string custom_sampler_name(const GridSampleAttrs& attrs) {
   return std::string("torch.nn.functional.grid_sample.mode.") +
-         EnumNames<ResizeMode>::kNames[static_cast<std::size_t>(attrs.mode)] + ".padding." +
-         EnumNames<GridPadding>::kNames[static_cast<std::size_t>(attrs.padding)] + ".align_corners." +
+         kEnumNames<ResizeMode>[static_cast<std::size_t>(attrs.mode)] + ".padding." +
+         kEnumNames<GridPadding>[static_cast<std::size_t>(attrs.padding)] + ".align_corners." +
          (attrs.align_corners ? "True" : "False");
 }
 

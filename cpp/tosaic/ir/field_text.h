@@ -40,7 +40,7 @@ class FieldText {
   template <class E>
     requires std::is_enum_v<E>
   void append(E value) {
-    out_ += EnumNames<E>::kNames[static_cast<std::size_t>(value)];
+    out_ += kEnumNames<E>[static_cast<std::size_t>(value)];
   }
 
  private:

@@ -208,6 +208,7 @@ void check_results(const Call& call, const Types& types) {
 
 }  // namespace
 
+// Throws InternalError: the node stores the types of its results, and has_inference() is false.
 Types stored_types(const Call& call) {
   throw InternalError(
       {.where = "infer",

@@ -22,18 +22,22 @@ Shape broadcast_from(const Call& call, std::size_t first) {
   return shape;
 }
 
+// abs, ceil, neg, relu ...: not bool
 Types infer_same_number_dtype(const Call& call) {
   call.require_number(0);
   return like_operand(call);
 }
 
+// sign, nan_to_num: also bool
 Types infer_same_dtype(const Call& call) { return like_operand(call); }
 
+// Integers and bool become f32.
 Types infer_float_function(const Call& call) {
   const TensorType& input = call.operand(0);
   return single_result(is_float(input.dtype) ? input.dtype : DType::kF32, input.shape);
 }
 
+// floats only
 Types infer_activation(const Call& call) {
   call.require_float(0);
   return like_operand(call);

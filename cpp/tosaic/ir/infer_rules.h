@@ -93,120 +93,15 @@ class Call {
 // The types of a single result.
 [[nodiscard]] Types single_result(DType dtype, const Shape& shape);
 
-// ---- contraction ----
 // The broadcast shape of operands [first, count).
 [[nodiscard]] Shape broadcast_from(const Call& call, std::size_t first);
 // The shape of operand 0 without `axes`, or with extent 1 on them if `keepdim`.
 [[nodiscard]] Shape reduced(const Call& call, const Dims& axes, bool keepdim);
 
-[[nodiscard]] Types infer_conv(const Call& call);
-[[nodiscard]] Types infer_integer_conv(const Call& call);
-[[nodiscard]] Types infer_linear(const Call& call);
-[[nodiscard]] Types infer_matmul(const Call& call);
-[[nodiscard]] Types infer_addmm(const Call& call);
-[[nodiscard]] Types infer_baddbmm(const Call& call);
-[[nodiscard]] Types infer_sdpa(const Call& call);
-[[nodiscard]] Types infer_embedding(const Call& call);
-[[nodiscard]] Types infer_einsum(const Call& call);
-
-// ---- elementwise ----
-[[nodiscard]] Types infer_same_number_dtype(const Call& call);  // abs, ceil, neg, relu ...: not bool
-[[nodiscard]] Types infer_same_dtype(const Call& call);         // sign, nan_to_num: also bool
-[[nodiscard]] Types infer_float_function(const Call& call);     // integers and bool become f32
-[[nodiscard]] Types infer_activation(const Call& call);         // floats only
-[[nodiscard]] Types infer_clamp(const Call& call);
-[[nodiscard]] Types infer_logical_not(const Call& call);
-[[nodiscard]] Types infer_bitwise_not(const Call& call);
-[[nodiscard]] Types infer_cast(const Call& call);
-[[nodiscard]] Types infer_add_sub(const Call& call);
-[[nodiscard]] Types infer_promoting(const Call& call);  // mul, maximum, minimum
-[[nodiscard]] Types infer_div(const Call& call);
-[[nodiscard]] Types infer_pow(const Call& call);
-[[nodiscard]] Types infer_compare(const Call& call);
-[[nodiscard]] Types infer_logical(const Call& call);
-[[nodiscard]] Types infer_bitwise(const Call& call);
-[[nodiscard]] Types infer_gcd(const Call& call);
-[[nodiscard]] Types infer_where(const Call& call);
-
-// ---- functions, glu, quantizers ----
-[[nodiscard]] Types infer_remainder(const Call& call);  // remainder, fmod
-[[nodiscard]] Types infer_binary_float_function(const Call& call);
-[[nodiscard]] Types infer_shift(const Call& call);
-[[nodiscard]] Types infer_lerp(const Call& call);
-[[nodiscard]] Types infer_addc(const Call& call);  // addcmul, addcdiv
-[[nodiscard]] Types infer_prelu(const Call& call);
-[[nodiscard]] Types infer_glu(const Call& call);
-[[nodiscard]] Types infer_logsumexp(const Call& call);
-[[nodiscard]] Types infer_vector_norm(const Call& call);
-[[nodiscard]] Types infer_quantize(const Call& call);
-[[nodiscard]] Types infer_dequantize(const Call& call);
-
-// ---- reduction, normalisation ----
-[[nodiscard]] Types infer_sum_prod(const Call& call);  // sum, prod
-[[nodiscard]] Types infer_mean(const Call& call);
-[[nodiscard]] Types infer_extremum(const Call& call);  // amax, amin
-[[nodiscard]] Types infer_any_all(const Call& call);
-[[nodiscard]] Types infer_var(const Call& call);
-[[nodiscard]] Types infer_arg(const Call& call);
-[[nodiscard]] Types infer_positions(const Call& call);  // argsort, cumargmax, cumargmin
-[[nodiscard]] Types infer_cumsum(const Call& call);
-[[nodiscard]] Types infer_diff(const Call& call);
-[[nodiscard]] Types infer_batch_norm(const Call& call);
-[[nodiscard]] Types infer_trailing_norm(const Call& call);  // layer_norm, rms_norm
-[[nodiscard]] Types infer_group_norm(const Call& call);
-[[nodiscard]] Types infer_softmax(const Call& call);
-
-// ---- windows ----
-[[nodiscard]] Types infer_pool(const Call& call);
-[[nodiscard]] Types infer_adaptive_pool(const Call& call);
-[[nodiscard]] Types infer_resize(const Call& call);
-[[nodiscard]] Types infer_grid_sample(const Call& call);
-[[nodiscard]] Types infer_integer_grid_sample(const Call& call);
-[[nodiscard]] Types infer_affine_grid(const Call& call);
-
-// ---- movement and creation ----
-[[nodiscard]] Types infer_reshape(const Call& call);
-[[nodiscard]] Types infer_clone(const Call& call);
-[[nodiscard]] Types infer_permute(const Call& call);
-[[nodiscard]] Types infer_expand(const Call& call);
-[[nodiscard]] Types infer_repeat(const Call& call);
-[[nodiscard]] Types infer_cat(const Call& call);
-[[nodiscard]] Types infer_stack(const Call& call);
-[[nodiscard]] Types infer_split(const Call& call);
-[[nodiscard]] Types infer_unbind(const Call& call);
-[[nodiscard]] Types infer_select(const Call& call);
-[[nodiscard]] Types infer_slice(const Call& call);
-[[nodiscard]] Types infer_flip(const Call& call);
-[[nodiscard]] Types infer_pad(const Call& call);
-[[nodiscard]] Types infer_triangle(const Call& call);
-[[nodiscard]] Types infer_gather(const Call& call);
-[[nodiscard]] Types infer_index_select(const Call& call);
-[[nodiscard]] Types infer_index(const Call& call);
-[[nodiscard]] Types infer_scatter(const Call& call);
-[[nodiscard]] Types infer_scatter_reduce(const Call& call);
-[[nodiscard]] Types infer_index_put(const Call& call);
-[[nodiscard]] Types infer_slice_scatter(const Call& call);
-[[nodiscard]] Types infer_arange(const Call& call);
-[[nodiscard]] Types infer_full(const Call& call);
-
-// ---- recurrent, Fourier transforms ----
-[[nodiscard]] Types infer_recurrent(const Call& call);
-[[nodiscard]] Types infer_fft2(const Call& call);
-[[nodiscard]] Types infer_rfft2(const Call& call);
-
-// ---- TOSA ----
-[[nodiscard]] Types infer_tosa(const Call& call);  // the family of infer_tosa.cpp
-[[nodiscard]] Types infer_tosa_fft2d(const Call& call);
-[[nodiscard]] Types infer_tosa_rfft2d(const Call& call);
-[[nodiscard]] Types infer_tosa_table(const Call& call);
-[[nodiscard]] Types infer_tosa_rescale(const Call& call);
-[[nodiscard]] Types infer_rescale(const Call& call);
-[[nodiscard]] Types infer_tosa_variable(const Call& call);
-[[nodiscard]] Types infer_tosa_variable_write(const Call& call);
-[[nodiscard]] Types infer_tosa_variable_read(const Call& call);
-
-// Throws InternalError: the node stores the types of its results, and has_inference() is false.
-[[nodiscard]] Types stored_types(const Call& call);
+// Declares the rules that the column `inference` of ops.def names. Some rows name the same rule.
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) \
+  [[nodiscard]] Types inference(const Call& call);
+#include "tosaic/ir/ops.def"
 
 // The column `inference` of ops.def, by operator.
 using Rule = Types (*)(const Call&);

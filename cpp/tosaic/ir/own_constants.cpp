@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -309,7 +309,7 @@ class FieldReader {
     const std::string_view word = scanner_.word("a mode");
     std::string names;
     std::size_t index = 0;
-    for (const char* name : EnumNames<E>::kNames) {
+    for (const char* name : kEnumNames<E>) {
       if (word == name) {
         value = static_cast<E>(index);
         return;

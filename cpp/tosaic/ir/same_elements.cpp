@@ -1,6 +1,5 @@
 #include "tosaic/ir/same_elements.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "tosaic/ir/recipe.h"

@@ -14,6 +14,7 @@
 #include "tosaic/ir/attributes.h"
 #include "tosaic/ir/deferred.h"
 #include "tosaic/ir/recipe.h"
+#include "tosaic/ir/stored_type.h"
 #include "tosaic/ir/unset_storage.h"
 
 namespace tosaic {
@@ -130,32 +131,13 @@ void store_integer(std::byte* at, double value) {
 }
 
 std::int64_t load_integer(DType dtype, const std::byte* at) {
-  switch (dtype) {
-    case DType::kBool:
-      return load<std::uint8_t>(at) != 0 ? 1 : 0;
-    case DType::kI4:
-    case DType::kI8:
-      return load<std::int8_t>(at);
-    case DType::kU8:
-      return load<std::uint8_t>(at);
-    case DType::kI16:
-      return load<std::int16_t>(at);
-    case DType::kU16:
-      return load<std::uint16_t>(at);
-    case DType::kI32:
-      return load<std::int32_t>(at);
-    case DType::kI48:
-    case DType::kI64:
-      return load<std::int64_t>(at);
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      break;
-  }
-  return as_int(load_element(dtype, at));
+  if (dtype == DType::kBool) return load<std::uint8_t>(at) != 0 ? 1 : 0;
+  return with_stored_type(dtype, [&](auto stored) -> std::int64_t {
+    if constexpr (std::is_integral_v<decltype(stored)>)
+      return load<decltype(stored)>(at);
+    else
+      return as_int(load_element(dtype, at));
+  });
 }
 
 }  // namespace

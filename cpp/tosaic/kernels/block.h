@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "tosaic/ir/dtype.h"
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -61,15 +62,7 @@ struct ConvertKernels {
   ConvertBlock (*store)(Domain from, DType to, Rounding rounding) = nullptr;
 };
 
-namespace baseline {
-extern const ConvertKernels kConvert;
-}
-namespace avx2 {
-extern const ConvertKernels kConvert;
-}
-namespace avx512 {
-extern const ConvertKernels kConvert;
-}
+TOSAIC_IN_EACH_SET(extern const ConvertKernels kConvert;)
 
 [[nodiscard]] const ConvertKernels& convert_kernels(Isa isa);
 

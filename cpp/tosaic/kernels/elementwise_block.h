@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -144,15 +145,7 @@ struct ElementwiseKernels {
   ElementwiseLoop (*find)(Function function, Domain domain) = nullptr;
 };
 
-namespace baseline {
-extern const ElementwiseKernels kElementwiseKernels;
-}
-namespace avx2 {
-extern const ElementwiseKernels kElementwiseKernels;
-}
-namespace avx512 {
-extern const ElementwiseKernels kElementwiseKernels;
-}
+TOSAIC_IN_EACH_SET(extern const ElementwiseKernels kElementwiseKernels;)
 
 // The function on doubles by its definition, with the C library's functions. Returns null for functions that
 // find_function() has.

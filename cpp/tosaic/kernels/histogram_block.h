@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -61,14 +62,6 @@ struct HistogramKernels {
 // The loops that were compiled for an instruction set.
 [[nodiscard]] const HistogramKernels& histogram_kernels(Isa isa);
 
-namespace baseline {
-extern const HistogramKernels kHistogramKernels;
-}
-namespace avx2 {
-extern const HistogramKernels kHistogramKernels;
-}
-namespace avx512 {
-extern const HistogramKernels kHistogramKernels;
-}
+TOSAIC_IN_EACH_SET(extern const HistogramKernels kHistogramKernels;)
 
 }  // namespace tosaic::kernels

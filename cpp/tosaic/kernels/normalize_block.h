@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -47,15 +48,7 @@ struct NormalizeKernels {
   NormalizeLoops<double> f64;  // with the C library's exp; the reference also uses these loops
 };
 
-namespace baseline {
-extern const NormalizeKernels kNormalizeKernels;
-}
-namespace avx2 {
-extern const NormalizeKernels kNormalizeKernels;
-}
-namespace avx512 {
-extern const NormalizeKernels kNormalizeKernels;
-}
+TOSAIC_IN_EACH_SET(extern const NormalizeKernels kNormalizeKernels;)
 
 template <class T>
 [[nodiscard]] const NormalizeLoops<T>& loops_of(const NormalizeKernels& kernels);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -23,14 +24,6 @@ struct QuantizeKernels {
 // The loops that were compiled for an instruction set.
 [[nodiscard]] const QuantizeKernels& quantize_kernels(Isa isa);
 
-namespace baseline {
-extern const QuantizeKernels kQuantizeKernels;
-}
-namespace avx2 {
-extern const QuantizeKernels kQuantizeKernels;
-}
-namespace avx512 {
-extern const QuantizeKernels kQuantizeKernels;
-}
+TOSAIC_IN_EACH_SET(extern const QuantizeKernels kQuantizeKernels;)
 
 }  // namespace tosaic::kernels

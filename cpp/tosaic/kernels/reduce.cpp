@@ -132,27 +132,7 @@ FoldLoops reference_loops(Domain domain) {
 }
 
 FoldLoops find_reference_loops(Fold fold, Domain domain) {
-  switch (fold) {
-    case Fold::kSum:
-      return reference_loops<Fold::kSum>(domain);
-    case Fold::kProduct:
-      return reference_loops<Fold::kProduct>(domain);
-    case Fold::kMax:
-      return reference_loops<Fold::kMax>(domain);
-    case Fold::kMin:
-      return reference_loops<Fold::kMin>(domain);
-    case Fold::kMaxNumbers:
-      return reference_loops<Fold::kMaxNumbers>(domain);
-    case Fold::kMinNumbers:
-      return reference_loops<Fold::kMinNumbers>(domain);
-    case Fold::kAny:
-      return reference_loops<Fold::kAny>(domain);
-    case Fold::kAll:
-      return reference_loops<Fold::kAll>(domain);
-    case Fold::kSquares:
-      return reference_loops<Fold::kSquares>(domain);
-  }
-  return {};
+  return with_fold(fold, [domain](auto constant) { return reference_loops<constant()>(domain); });
 }
 
 // ---- meanings ----

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/each_set.h"
 
 namespace tosaic::kernels {
 
@@ -39,19 +41,37 @@ struct FoldLoops {
   FoldAcross across = nullptr;
 };
 
+// Returns find(constant), where constant() is the fold as a constant expression.
+template <class Find>
+FoldLoops with_fold(Fold fold, Find find) {
+  switch (fold) {
+    case Fold::kSum:
+      return find(std::integral_constant<Fold, Fold::kSum>());
+    case Fold::kProduct:
+      return find(std::integral_constant<Fold, Fold::kProduct>());
+    case Fold::kMax:
+      return find(std::integral_constant<Fold, Fold::kMax>());
+    case Fold::kMin:
+      return find(std::integral_constant<Fold, Fold::kMin>());
+    case Fold::kMaxNumbers:
+      return find(std::integral_constant<Fold, Fold::kMaxNumbers>());
+    case Fold::kMinNumbers:
+      return find(std::integral_constant<Fold, Fold::kMinNumbers>());
+    case Fold::kAny:
+      return find(std::integral_constant<Fold, Fold::kAny>());
+    case Fold::kAll:
+      return find(std::integral_constant<Fold, Fold::kAll>());
+    case Fold::kSquares:
+      return find(std::integral_constant<Fold, Fold::kSquares>());
+  }
+  return {};
+}
+
 struct ReduceKernels {
   // The loops for the domains kF32, kF64 and kI64.
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 
-namespace baseline {
-extern const ReduceKernels kReduceKernels;
-}
-namespace avx2 {
-extern const ReduceKernels kReduceKernels;
-}
-namespace avx512 {
-extern const ReduceKernels kReduceKernels;
-}
+TOSAIC_IN_EACH_SET(extern const ReduceKernels kReduceKernels;)
 
 }  // namespace tosaic::kernels

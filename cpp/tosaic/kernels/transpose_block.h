@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/parallel.h"
 
@@ -46,14 +47,6 @@ struct TransposeKernels {
   TransposeBlock (*find)(std::size_t element_bytes) = nullptr;
 };
 
-namespace baseline {
-extern const TransposeKernels kTransposeKernels;
-}
-namespace avx2 {
-extern const TransposeKernels kTransposeKernels;
-}
-namespace avx512 {
-extern const TransposeKernels kTransposeKernels;
-}
+TOSAIC_IN_EACH_SET(extern const TransposeKernels kTransposeKernels;)
 
 }  // namespace tosaic::kernels

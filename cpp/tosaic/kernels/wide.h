@@ -15,21 +15,13 @@
 namespace tosaic::kernels {
 
 // to[i] = element i - zero_point. The zero point of floats is 0.
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, double* to);
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, float* to);
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, std::int64_t* to);
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, std::int16_t* to);
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
-           std::uint16_t* to);
-void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
-           std::uint32_t* to);
+template <class Wide>
+void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, Wide* to);
 
 // A float result is rounded half to even. An integer result is the low bits of the value; a double that is
 // stored as an integer must be integral.
-void narrow(const double* from, std::int64_t count, DType dtype, std::byte* to);
-void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to);
-void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to);
-void narrow(const std::uint32_t* from, std::int64_t count, DType dtype, std::byte* to);
+template <class Wide>
+void narrow(const Wide* from, std::int64_t count, DType dtype, std::byte* to);
 
 // Like widen() and narrow(), but by the threads of a team.
 template <class T>

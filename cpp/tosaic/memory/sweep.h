@@ -3,8 +3,6 @@
 // every pair would take too long.
 #pragma once
 
-#include <vector>
-
 #include "tosaic/memory/items.h"
 
 namespace tosaic::memory {

@@ -1,7 +1,6 @@
 #include "tosaic/partition/border_bytes.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "tosaic/base/error.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "tosaic/base/error.h"
 #include "tosaic/layout/plan.h"

@@ -5,7 +5,6 @@
 // Groups that read each other in a circle have no quotient dag. quotient() returns such a circle instead.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "tosaic/partition/dag.h"

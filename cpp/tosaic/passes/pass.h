@@ -108,6 +108,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> fold_returned(const Graph& graph);
 // Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
+// The graph without dead code. Returns nothing for nothing. For passes whose changes leave dead code behind.
+[[nodiscard]] std::optional<Graph> without_dead_code(std::optional<Graph> graph);
 // Turns f16 and bf16 values between dequantize and quantize nodes into f32, with casts for their other
 // readers. Returns nothing if no f16 or bf16 value is quantized or dequantized, or if the target has profile
 // FP, which computes with these dtypes as torch does.

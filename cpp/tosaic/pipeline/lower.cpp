@@ -4,13 +4,10 @@
 #include <array>
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 

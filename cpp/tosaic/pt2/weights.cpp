@@ -1,7 +1,5 @@
 #include "tosaic/pt2/weights.h"
 
-#include <utility>
-
 #include "tosaic/base/error_text.h"
 #include "tosaic/ir/dims.h"
 #include "tosaic/pt2/scalar_types.h"

@@ -6,6 +6,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/ir/quantized_value.h"
+#include "tosaic/ir/stored_type.h"
 #include "tosaic/quant/scale.h"
 
 namespace tosaic::quant {
@@ -22,30 +23,12 @@ void require_scales(std::span<const double> scales) {
 // Calls visit(T{}) with the type that holds one element of a storage dtype.
 template <class Visit>
 void with_element(DType dtype, Visit&& visit) {
-  switch (dtype) {
-    case DType::kI4:
-    case DType::kI8:
-      return visit(std::int8_t{});
-    case DType::kU8:
-      return visit(std::uint8_t{});
-    case DType::kI16:
-      return visit(std::int16_t{});
-    case DType::kU16:
-      return visit(std::uint16_t{});
-    case DType::kI32:
-      return visit(std::int32_t{});
-    case DType::kBool:
-    case DType::kI48:
-    case DType::kI64:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      break;
-  }
-  fail("the storage dtype", "i4, i8, u8, i16, u16 or i32", std::string(to_string(dtype)));
+  with_stored_type(dtype, [&](auto element) {
+    using Element = decltype(element);
+    if constexpr (std::is_integral_v<Element> && sizeof(Element) <= sizeof(std::int32_t))
+      if (dtype != DType::kBool) return visit(element);
+    fail("the storage dtype", "i4, i8, u8, i16, u16 or i32", std::string(to_string(dtype)));
+  });
 }
 
 // Calls visit(scale, begin, end) for each run of consecutive elements [begin, end) with the same scale.

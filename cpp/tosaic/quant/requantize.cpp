@@ -1,7 +1,6 @@
 #include "tosaic/quant/requantize.h"
 
 #include <cmath>
-#include <string>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer.h"

@@ -1,7 +1,5 @@
 #include "tosaic/target/integer_semantics.h"
 
-#include <string>
-
 #include "tosaic/base/error.h"
 #include "tosaic/base/error_text.h"
 

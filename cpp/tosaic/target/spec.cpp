@@ -2,7 +2,6 @@
 
 #include <array>
 #include <optional>
-#include <vector>
 
 #include "tosaic/base/error.h"
 #include "tosaic/base/error_text.h"

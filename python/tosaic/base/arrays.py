@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.dtypes import ML_DTYPES, NUMPY, OF_TORCH, is_float
+from tosaic.base.options import layout_mismatch
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
@@ -98,19 +98,17 @@ def _native(array: np.ndarray[Any, Any], named: _Named) -> np.ndarray[Any, Any]:
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "u" and size >= 4:
         if size == 8 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where=named.where,
-                what=f"{named.what} holds a number beyond 64 bits with a sign",
+            raise layout_mismatch(
+                named.where,
+                f"{named.what} holds a number beyond 64 bits with a sign",
                 expected=f"at most {np.iinfo(np.int64).max}",
                 got=str(array.max()),
             )
         return array.astype(np.int64)
     if kind == "c" or (kind == "f" and size > 8):
-        raise _core.make_error(
-            _core.LayoutMismatch,
-            where=named.where,
-            what=f"{named.what} has a dtype without a counterpart",
+        raise layout_mismatch(
+            named.where,
+            f"{named.what} has a dtype without a counterpart",
             expected="truth values, integers or floats of up to 64 bits",
             got=str(array.dtype),
         )
@@ -149,10 +147,9 @@ def _narrow(kind: str, named: _Named) -> Any:
     try:
         import ml_dtypes
     except ImportError as error:
-        raise _core.make_error(
-            _core.LayoutMismatch,
-            where=named.where,
-            what=f"{named.what} is {kind}, which numpy does not have",
+        raise layout_mismatch(
+            named.where,
+            f"{named.what} is {kind}, which numpy does not have",
             expected="the package ml_dtypes installed",
             got="no ml_dtypes",
             hint="pip install ml_dtypes",
@@ -161,10 +158,9 @@ def _narrow(kind: str, named: _Named) -> Any:
 
 
 def _masked(array: Any, named: _Named) -> Exception:
-    return _core.make_error(
-        _core.LayoutMismatch,
-        where=named.where,
-        what=f"{named.what} has masked elements",
+    return layout_mismatch(
+        named.where,
+        f"{named.what} has masked elements",
         expected="a number for each element",
         got=f"{np.count_nonzero(array.mask)} of {array.size} masked",
         hint="Give their numbers: array.filled(0)",
@@ -172,12 +168,8 @@ def _masked(array: Any, named: _Named) -> Exception:
 
 
 def _not_an_array(got: str, named: _Named) -> Exception:
-    return _core.make_error(
-        _core.LayoutMismatch,
-        where=named.where,
-        what=f"{named.what} is not an array",
-        expected="a numpy array or torch tensor",
-        got=got,
+    return layout_mismatch(
+        named.where, f"{named.what} is not an array", expected="a numpy array or torch tensor", got=got
     )
 
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tosaic import _core
 from tosaic.base.dtypes import NUMPY_INTEGERS
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import shown
+from tosaic.base.options import invalid, shown
 from tosaic.base.quantization import Groups, QParams
 
 _MOST_AXES = 64
@@ -204,4 +203,4 @@ def qparams_from_json(fields: Fields) -> QParams:
 
 
 def _damaged(where: str, what: str, **parts: str) -> Exception:
-    return _core.make_error(_core.InvalidGraph, where=where, what=what, **parts)
+    return invalid(where, what, **parts)

@@ -59,6 +59,16 @@ def unsupported(where: str, what: str, **parts: str) -> _core.UnsupportedOp:
     return _core.make_error(_core.UnsupportedOp, where=where, what=what, **parts)
 
 
+def layout_mismatch(where: str, what: str, **parts: str) -> _core.LayoutMismatch:
+    """Returns the error for an array of another form; `parts` are those of ``_core.make_error``."""
+    return _core.make_error(_core.LayoutMismatch, where=where, what=what, **parts)
+
+
+def quant_mismatch(where: str, what: str, **parts: str) -> _core.QuantMismatch:
+    """Returns the error for a quantization that does not fit; `parts` are those of ``_core.make_error``."""
+    return _core.make_error(_core.QuantMismatch, where=where, what=what, **parts)
+
+
 def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
     """Returns the InvalidGraph error for a value that an option does not accept; the caller raises it."""
     what = f"unknown value of '{option}'"

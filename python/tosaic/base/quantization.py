@@ -11,6 +11,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.dtypes import NUMPY_INTEGERS, is_float
+from tosaic.base.options import quant_mismatch
 
 _Array = np.ndarray[Any, Any]
 
@@ -138,10 +139,9 @@ class QParams:
 
     def _only(self, numbers: Sequence[Any], what: str) -> Any:
         if len(numbers) != 1:
-            raise _core.make_error(
-                _core.QuantMismatch,
-                where="qparams",
-                what=f"there is no single {what}",
+            raise quant_mismatch(
+                "qparams",
+                f"there is no single {what}",
                 expected=f"one {what} for the whole tensor",
                 got=f"{len(numbers)}, one for each index of axis {self.axis}"
                 + (

@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.base.arrays import in_memory_order
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, layout_mismatch
 from tosaic.ports.stacks import entries_of
 from tosaic.program.samples import Sample, iterate_samples, read_samples
 
@@ -107,10 +107,9 @@ def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
 
 def _wrong_shape(array: Any, port: Port) -> Exception:
     shape, got = ("[" + ",".join(map(str, each)) + "]" for each in (port.shape, array.shape))
-    return _core.make_error(
-        _core.LayoutMismatch,
-        where="samples",
-        what=f"input '{port.path or port.name}' has the wrong shape",
+    return layout_mismatch(
+        "samples",
+        f"input '{port.path or port.name}' has the wrong shape",
         expected=f"{shape}, or a stack of such arrays",
         got=got,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tosaic import _core
+from tosaic.base.options import invalid
 from tosaic.devices.device import DeviceRecipe, Payload, Sizes
 from tosaic.devices.device_compilers import require_tool, vela_flags
 from tosaic.devices.vela_cost import compile_with_summary, vela_cost
@@ -17,7 +18,7 @@ def _sizes(payload: bytes) -> tuple[Sizes, Sizes]:
     except _core.InvalidGraph as error:
         said = {name: error.parts[name] for name in ("expected", "got", "hint")}
         what = f"the payload: {error.parts['what']}"
-        raise _core.make_error(_core.InvalidGraph, where="payload", what=what, **said) from error
+        raise invalid("payload", what, **said) from error
     inputs, outputs = (
         [math.prod(each.shape) * each.element_bytes for each in side]
         for side in (stream.inputs, stream.outputs)

@@ -446,10 +446,9 @@ class Claimant:
 
 
 def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="scratch_bytes",
-        what=f"{claimant} does not take the node, so it has no kernel for it",
+    return invalid(
+        "scratch_bytes",
+        f"{claimant} does not take the node, so it has no kernel for it",
         expected="a node that the claimant takes",
         got=f"'{verdict.op}', which breaks {', '.join(reason.rule for reason in verdict.reasons)}",
         **place_of(node),

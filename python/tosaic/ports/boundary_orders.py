@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.base.dim_order import channels_last, is_of_format
-from tosaic.base.options import invalid, is_mapping, shown, whole_number
+from tosaic.base.options import invalid, is_mapping, layout_mismatch, shown, whole_number
 from tosaic.ports.port_names import known_names, near_names, position_of
 
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
@@ -132,10 +132,9 @@ def _by_index(
         named[index] = key
         order = out[index] = _order(form, shapes[index], f"{side[:-1]} {key!r}")
         if is_grid[index] and order is not None and order[0][-1] != len(shapes[index]) - 1:
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="orders",
-                what=f"{side[:-1]} {key!r} is the grid of a grid sampler",
+            raise layout_mismatch(
+                "orders",
+                f"{side[:-1]} {key!r} is the grid of a grid sampler",
                 expected="its coordinates, the last axis, innermost",
                 got=repr(form),
             )

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.arrays import as_array, dtype_name
 from tosaic.base.dim_order import channels_last
 from tosaic.base.dtypes import type_text
 from tosaic.base.exception_notes import add_note
 from tosaic.base.json_text import parsed_json
-from tosaic.base.options import invalid, refusal, shown, unsupported
+from tosaic.base.options import invalid, layout_mismatch, refusal, shown, unsupported
 from tosaic.base.quantization import QParams
 
 LAYOUTS = ("row_major", "any", "channels_last")
@@ -320,10 +319,9 @@ class Kernel:
             inverse = range(len(shape)) if order is None else np.argsort(order)
             wanted = [shape[axis] for axis in inverse]  # with torch's axes, as the kernel returns it
             if list(array.shape) != wanted:
-                raise _core.make_error(
-                    _core.LayoutMismatch,
-                    where="run",
-                    what=f"{source} returned the wrong array",
+                raise layout_mismatch(
+                    "run",
+                    f"{source} returned the wrong array",
                     expected=type_text(dtype, wanted),
                     got=type_text(dtype_name(array.dtype), array.shape),
                 )

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.dtypes import NUMPY_INTEGERS
-from tosaic.base.options import IO_DTYPES, invalid, is_mapping, shown
+from tosaic.base.options import IO_DTYPES, invalid, is_mapping, quant_mismatch, shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import Named, known_names, near_names, position_of
 
@@ -192,13 +191,8 @@ def mismatch(
 ) -> Exception:
     """Returns the error for an input or output that cannot have the requested form."""
     wanted = "integers" if asked in (AUTO, OWN) else asked if isinstance(asked, str) else f"{asked.dtype}"
-    return _core.make_error(
-        _core.QuantMismatch,
-        where=where,
-        what=f"'{name}' of the {side} cannot be {wanted}",
-        expected=expected,
-        got=got,
-        hint=hint,
+    return quant_mismatch(
+        where, f"'{name}' of the {side} cannot be {wanted}", expected=expected, got=got, hint=hint
     )
 
 

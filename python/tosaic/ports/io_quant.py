@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic import _core
 from tosaic.base.json_fields import Fields, qparams_from_json, qparams_to_json, read_json
-from tosaic.base.options import shown
+from tosaic.base.options import quant_mismatch, shown
 from tosaic.base.quantization import QParams
 from tosaic.ports.port_names import near_names, position_of
 
@@ -125,10 +124,9 @@ def _qparams_of(side: str, ports: Sequence[PortQuant], key: str | int) -> QParam
         found = next((port for port in ports if port.index == key), None)
     if found is None:
         named = [(port.path, port.name) for port in ports]
-        raise _core.make_error(
-            _core.QuantMismatch,
-            where="io quantization",
-            what=f"no such entry among the {side} that hold integers",
+        raise quant_mismatch(
+            "io quantization",
+            f"no such entry among the {side} that hold integers",
             expected=", ".join(f"{port.path or port.name!r} ({port.index})" for port in ports) or "none",
             got=shown(key),
             hint=near_names(key, named),

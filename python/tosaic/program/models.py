@@ -13,7 +13,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.arrays import dtype_name
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, type_text
-from tosaic.base.options import invalid, shown
+from tosaic.base.options import invalid, layout_mismatch, shown
 from tosaic.base.quantization import QParams
 from tosaic.base.visible import one_line
 from tosaic.ports.foreign import TensorSpec
@@ -473,19 +473,17 @@ def _checked_results(
         raise
     except Exception as error:  # the caller's model may raise any exception
         text = str(error)
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="run",
-            what=f"the model ({key}) raised an exception",
+        raise invalid(
+            "run",
+            f"the model ({key}) raised an exception",
             got=f"{type(error).__name__}{': ' if text else ''}{text}",
             **where,
         ) from error
     results = list(made) if isinstance(made, list | tuple) else [made]
     if len(results) != len(types):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="run",
-            what=f"the model ({key}) returned the wrong number of arrays",
+        raise invalid(
+            "run",
+            f"the model ({key}) returned the wrong number of arrays",
             expected=str(len(types)),
             got=str(len(results)),
             **where,
@@ -493,10 +491,9 @@ def _checked_results(
     for i, (result, wanted) in enumerate(zip(results, types, strict=True)):
         fault = _fault(result, wanted)
         if fault:
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="run",
-                what=f"the model ({key}) returned the wrong array" + f" as result {i}" * (len(types) > 1),
+            raise layout_mismatch(
+                "run",
+                f"the model ({key}) returned the wrong array" + f" as result {i}" * (len(types) > 1),
                 expected=type_text(wanted.dtype, wanted.shape),
                 got=fault,
                 **where,

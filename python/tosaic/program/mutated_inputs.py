@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.base.dtypes import BITS, ML_DTYPES, NUMPY, type_text
+from tosaic.base.options import layout_mismatch
 
 _Array = np.ndarray[Any, Any]
 
@@ -82,10 +82,9 @@ def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[s
         except np.exceptions.TooHardError:
             shared = True
         if shared:
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="inputs",
-                what=f"the program writes input '{names[index]}', which shares memory with '{names[other]}'",
+            raise layout_mismatch(
+                "inputs",
+                f"the program writes input '{names[index]}', which shares memory with '{names[other]}'",
                 expected="memory of its own",
                 got="the same elements in both",
                 hint="Pass a copy of one of them",
@@ -115,10 +114,9 @@ def _write(to: _Array, new: _Array) -> None:
 
 
 def _refusal(name: str, expected: str, got: str) -> Exception:
-    return _core.make_error(
-        _core.LayoutMismatch,
-        where="inputs",
-        what=f"the program writes input '{name}', and what was given cannot take its new value",
+    return layout_mismatch(
+        "inputs",
+        f"the program writes input '{name}', and what was given cannot take its new value",
         expected=expected,
         got=got,
         hint=_HINT,

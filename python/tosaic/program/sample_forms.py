@@ -18,7 +18,7 @@ from tosaic import _core
 from tosaic.base.arrays import as_array, in_memory_order
 from tosaic.base.dim_order import channels_last, significant_axes
 from tosaic.base.dtypes import NUMPY_INTEGERS, is_float, is_float_array, type_text
-from tosaic.base.options import invalid
+from tosaic.base.options import invalid, layout_mismatch, quant_mismatch
 from tosaic.base.quantization import QParams
 
 if TYPE_CHECKING:
@@ -297,10 +297,9 @@ class FileBoundary:
         found = self._quantized[side].get(named.path, [])
         fitting = [qparams for qparams in found if qparams.dtype == dtype]
         if not fitting:
-            raise _core.make_error(
-                _core.QuantMismatch,
-                where="compare",
-                what=f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
+            raise quant_mismatch(
+                "compare",
+                f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
                 expected="a reference that quantizes it, once, to that dtype",
                 got="a file without a sidecar, which would say which numbers its integers represent",
                 hint="Write one with Lowered.save(path, sidecar=True), compare the lowered program itself, "
@@ -375,10 +374,9 @@ def _fit(array: _Array, port: Any) -> _Array:
     if array.dtype == np.int64 and port.dtype == "i32":
         narrow = array.astype(np.int32)
         if not np.array_equal(narrow, array):
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="inputs",
-                what=f"input '{_path(port)}' does not fit the dtype of the file",
+            raise layout_mismatch(
+                "inputs",
+                f"input '{_path(port)}' does not fit the dtype of the file",
                 expected="numbers of 32 bits",
                 got=f"{array.min()} to {array.max()}",
             )

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tosaic import _core
-from tosaic.base.options import checked, invalid, shown
+from tosaic.base.options import checked, invalid, quant_mismatch, shown
 from tosaic.base.reportable import Reportable
 
 if TYPE_CHECKING:
@@ -140,10 +139,9 @@ class Sensitivity(Reportable):
         return min(good, key=lambda each: each.cost)
 
     def _no_mix(self, what: str, got: str) -> Exception:
-        return _core.make_error(
-            _core.QuantMismatch,
-            where="mix",
-            what=f"there is no mix of {', '.join(self.levels)} {what}",
+        return quant_mismatch(
+            "mix",
+            f"there is no mix of {', '.join(self.levels)} {what}",
             got=got,
             hint="Add a level, such as 'float', or ask for less",
         )

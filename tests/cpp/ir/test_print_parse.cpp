@@ -113,7 +113,7 @@ struct FillFields {
   template <class E>
     requires std::is_enum_v<E>
   void operator()(const char*, E& value) const {
-    value = static_cast<E>(std::size(EnumNames<E>::kNames) - 1);
+    value = static_cast<E>(std::size(kEnumNames<E>) - 1);
   }
   template <class T>
   void operator()(const char* name, std::optional<T>& value) const {

@@ -1,8 +1,6 @@
 #include "tosaic/exec/compare/compare.h"
 
 #include <algorithm>
-#include <string>
-#include <unordered_set>
 
 #include "tosaic/exec/compare/outputs.h"
 #include "tosaic/exec/compare/quantized_behind.h"

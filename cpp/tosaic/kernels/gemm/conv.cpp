@@ -461,11 +461,7 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   return transposed_around(conv, fast_convolution(last, inputs), inputs);
 }
 
-template Core<Pairs> fast_convolution(const Convolution&, const FastInputs<Pairs>&);
-template Core<WidePairs> fast_convolution(const Convolution&, const FastInputs<WidePairs>&);
-template Core<CappedQuads> fast_convolution(const Convolution&, const FastInputs<CappedQuads>&);
-template Core<Quads> fast_convolution(const Convolution&, const FastInputs<Quads>&);
-template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
-template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);
+#define TOSAIC_INSTANTIATE(T) template Core<T> fast_convolution(const Convolution&, const FastInputs<T>&);
+TOSAIC_EACH_ARITHMETIC(TOSAIC_INSTANTIATE)
 
 }  // namespace tosaic::kernels

@@ -81,11 +81,7 @@ Loops<T> form_loops(const Options& options) {
   return found;
 }
 
-template Loops<F32> form_loops(const Options&);
-template Loops<F64> form_loops(const Options&);
-template Loops<Pairs> form_loops(const Options&);
-template Loops<WidePairs> form_loops(const Options&);
-template Loops<Quads> form_loops(const Options&);
-template Loops<CappedQuads> form_loops(const Options&);
+#define TOSAIC_INSTANTIATE(T) template Loops<T> form_loops(const Options&);
+TOSAIC_EACH_ARITHMETIC(TOSAIC_INSTANTIATE)
 
 }  // namespace tosaic::kernels

@@ -339,11 +339,7 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
   return core;
 }
 
-template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
-template Core<WidePairs> fast_product(const Product&, const FastInputs<WidePairs>&);
-template Core<CappedQuads> fast_product(const Product&, const FastInputs<CappedQuads>&);
-template Core<Quads> fast_product(const Product&, const FastInputs<Quads>&);
-template Core<float> fast_product(const Product&, const FastInputs<float>&);
-template Core<double> fast_product(const Product&, const FastInputs<double>&);
+#define TOSAIC_INSTANTIATE(T) template Core<T> fast_product(const Product&, const FastInputs<T>&);
+TOSAIC_EACH_ARITHMETIC(TOSAIC_INSTANTIATE)
 
 }  // namespace tosaic::kernels

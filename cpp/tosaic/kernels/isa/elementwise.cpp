@@ -73,36 +73,30 @@ struct Stateless {
   explicit Stateless(const Parameters&) {}
 };
 
+// Functors of one element x, or of two elements a and b.
+#define TOSAIC_OF_ONE(Result, Name, expression) \
+  struct Name : Stateless {                     \
+    using Stateless::Stateless;                 \
+    template <class T>                          \
+    Result operator()(T x) const {              \
+      return expression;                        \
+    }                                           \
+  };
+#define TOSAIC_OF_TWO(Result, Name, expression) \
+  struct Name : Stateless {                     \
+    using Stateless::Stateless;                 \
+    template <class T>                          \
+    Result operator()(T a, T b) const {         \
+      return expression;                        \
+    }                                           \
+  };
+
 // ---- functors of every domain ----
 
-struct Identity : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return x;
-  }
-};
-struct Relu : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return x < T{} ? T{} : x;
-  }
-};
-struct Sign : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return static_cast<T>((x > T{} ? T{1} : T{}) - (x < T{} ? T{1} : T{}));
-  }
-};
-struct LogicalNot : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  bool operator()(T x) const {
-    return x == T{};
-  }
-};
+TOSAIC_OF_ONE(T, Identity, x)
+TOSAIC_OF_ONE(T, Relu, x < T{} ? T{} : x)
+TOSAIC_OF_ONE(T, Sign, static_cast<T>((x > T{} ? T{1} : T{}) - (x < T{} ? T{1} : T{})))
+TOSAIC_OF_ONE(bool, LogicalNot, x == T{})
 
 template <class T>
 struct Bounds {
@@ -134,36 +128,23 @@ struct Low : Bounds<T> {
   T operator()(T) const { return this->low; }
 };
 
-template <class T>
-struct Add : Stateless {
-  using Stateless::Stateless;
-  T operator()(T a, T b) const {
-    if constexpr (kFloat<T>)
-      return a + b;
-    else
-      return static_cast<T>(raw(a) + raw(b));
-  }
-};
-template <class T>
-struct Sub : Stateless {
-  using Stateless::Stateless;
-  T operator()(T a, T b) const {
-    if constexpr (kFloat<T>)
-      return a - b;
-    else
-      return static_cast<T>(raw(a) - raw(b));
-  }
-};
-template <class T>
-struct Mul : Stateless {
-  using Stateless::Stateless;
-  T operator()(T a, T b) const {
-    if constexpr (kFloat<T>)
-      return a * b;
-    else
-      return static_cast<T>(raw(a) * raw(b));
-  }
-};
+// Integers wrap.
+#define TOSAIC_ARITHMETIC(Name, op)              \
+  template <class T>                             \
+  struct Name : Stateless {                      \
+    using Stateless::Stateless;                  \
+    T operator()(T a, T b) const {               \
+      if constexpr (kFloat<T>)                   \
+        return a op b;                           \
+      else                                       \
+        return static_cast<T>(raw(a) op raw(b)); \
+    }                                            \
+  };
+TOSAIC_ARITHMETIC(Add, +)
+TOSAIC_ARITHMETIC(Sub, -)
+TOSAIC_ARITHMETIC(Mul, *)
+#undef TOSAIC_ARITHMETIC
+
 template <class T, bool kNegative>
 struct AddScaled {
   explicit AddScaled(const Parameters& p)
@@ -197,24 +178,15 @@ using Minimum = Extremum<false, false>;
 using MaximumNumbers = Extremum<true, true>;
 using MinimumNumbers = Extremum<false, true>;
 
-#define TOSAIC_PREDICATE(Name, expression) \
-  struct Name : Stateless {                \
-    using Stateless::Stateless;            \
-    template <class T>                     \
-    bool operator()(T a, T b) const {      \
-      return expression;                   \
-    }                                      \
-  };
-TOSAIC_PREDICATE(Equal, a == b)
-TOSAIC_PREDICATE(NotEqual, a != b)
-TOSAIC_PREDICATE(Less, a < b)
-TOSAIC_PREDICATE(LessEqual, a <= b)
-TOSAIC_PREDICATE(Greater, a > b)
-TOSAIC_PREDICATE(GreaterEqual, a >= b)
-TOSAIC_PREDICATE(LogicalAnd, (a != T{}) & (b != T{}))
-TOSAIC_PREDICATE(LogicalOr, (a != T{}) | (b != T{}))
-TOSAIC_PREDICATE(LogicalXor, (a != T{}) != (b != T{}))
-#undef TOSAIC_PREDICATE
+TOSAIC_OF_TWO(bool, Equal, a == b)
+TOSAIC_OF_TWO(bool, NotEqual, a != b)
+TOSAIC_OF_TWO(bool, Less, a < b)
+TOSAIC_OF_TWO(bool, LessEqual, a <= b)
+TOSAIC_OF_TWO(bool, Greater, a > b)
+TOSAIC_OF_TWO(bool, GreaterEqual, a >= b)
+TOSAIC_OF_TWO(bool, LogicalAnd, (a != T{}) & (b != T{}))
+TOSAIC_OF_TWO(bool, LogicalOr, (a != T{}) | (b != T{}))
+TOSAIC_OF_TWO(bool, LogicalXor, (a != T{}) != (b != T{}))
 
 // ---- floats ----
 
@@ -370,20 +342,8 @@ void pow_block(const Parameters&, const void* const* in, void* out, int64_t coun
 
 // ---- integers ----
 
-struct AbsInteger : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return x < 0 ? static_cast<T>(0u - raw(x)) : x;
-  }
-};
-struct NegInteger : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return static_cast<T>(0u - raw(x));
-  }
-};
+TOSAIC_OF_ONE(T, AbsInteger, x < 0 ? static_cast<T>(0u - raw(x)) : x)
+TOSAIC_OF_ONE(T, NegInteger, static_cast<T>(0u - raw(x)))
 struct NegateZeroPoints {
   explicit NegateZeroPoints(const Parameters& p)
       : offset(p.first_zp + p.second_zp), low(p.int_low), high(p.int_high) {}
@@ -395,13 +355,7 @@ struct NegateZeroPoints {
   }
   int64_t offset, low, high;
 };
-struct BitwiseNot : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T x) const {
-    return ~x;
-  }
-};
+TOSAIC_OF_ONE(T, BitwiseNot, ~x)
 struct CountLeadingZeros : Stateless {
   using Stateless::Stateless;
   template <class T>
@@ -410,27 +364,9 @@ struct CountLeadingZeros : Stateless {
     return word == 0 ? T{32} : static_cast<T>(__builtin_clz(word));
   }
 };
-struct BitwiseAnd : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct BitwiseOr : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct BitwiseXor : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    return a ^ b;
-  }
-};
+TOSAIC_OF_TWO(T, BitwiseAnd, (a & b))
+TOSAIC_OF_TWO(T, BitwiseOr, a | b)
+TOSAIC_OF_TWO(T, BitwiseXor, a ^ b)
 struct MulShift {
   explicit MulShift(const Parameters& p) : shift(p.shift), half(int64_t{1} << (p.shift - 1)) {}
   template <class T>
@@ -444,13 +380,7 @@ template <class T>
 [[gnu::always_inline]] inline T quotient(T a, T b) {
   return b == -1 ? static_cast<T>(0u - raw(a)) : a / b;
 }
-struct DivTruncInteger : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    return quotient(a, b);
-  }
-};
+TOSAIC_OF_TWO(T, DivTruncInteger, quotient(a, b))
 struct DivFloorInteger : Stateless {
   using Stateless::Stateless;
   template <class T>
@@ -508,6 +438,9 @@ struct LogicalRightShift : LogicalShift {
     return static_cast<T>((static_cast<std::uint64_t>(a) & mask) >> (b & 63));
   }
 };
+
+#undef TOSAIC_OF_ONE
+#undef TOSAIC_OF_TWO
 
 // ---- tables ----
 

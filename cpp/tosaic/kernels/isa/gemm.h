@@ -50,6 +50,7 @@ struct Pairs {};
 struct WidePairs {};
 struct Quads {};
 struct CappedQuads {};
+#define TOSAIC_EACH_ARITHMETIC(X) X(F32) X(F64) X(Pairs) X(WidePairs) X(Quads) X(CappedQuads)
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block
 // and of the sums over all blocks; and the number of elements of depth in a step.
@@ -61,30 +62,20 @@ struct Arithmetic {
   using Sum = T;
   static constexpr std::int64_t kStep = 1;
 };
-template <>
-struct Arithmetic<Pairs> {
-  using Source = std::int8_t;
-  using Factor = std::int16_t;
+template <class SourceT, class FactorT, class SumT, std::int64_t step>
+struct IntegerArithmetic {
+  using Source = SourceT;
+  using Factor = FactorT;
   using Partial = std::uint32_t;
-  using Sum = std::uint32_t;
-  static constexpr std::int64_t kStep = 2;
+  using Sum = SumT;
+  static constexpr std::int64_t kStep = step;
 };
 template <>
-struct Arithmetic<WidePairs> {
-  using Source = std::int16_t;
-  using Factor = std::int16_t;
-  using Partial = std::uint32_t;
-  using Sum = std::int64_t;
-  static constexpr std::int64_t kStep = 2;
-};
+struct Arithmetic<Pairs> : IntegerArithmetic<std::int8_t, std::int16_t, std::uint32_t, 2> {};
 template <>
-struct Arithmetic<Quads> {
-  using Source = std::int8_t;
-  using Factor = std::int8_t;
-  using Partial = std::uint32_t;
-  using Sum = std::uint32_t;
-  static constexpr std::int64_t kStep = 4;
-};
+struct Arithmetic<WidePairs> : IntegerArithmetic<std::int16_t, std::int16_t, std::int64_t, 2> {};
+template <>
+struct Arithmetic<Quads> : IntegerArithmetic<std::int8_t, std::int8_t, std::uint32_t, 4> {};
 template <>
 struct Arithmetic<CappedQuads> : Arithmetic<Quads> {};
 template <class T>

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "tosaic/ir/attributes.h"
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -96,17 +97,7 @@ struct GridSums {
                  std::int64_t to_stride) = nullptr;
 };
 
-namespace baseline {
-extern const GridKernels kGridKernels;
-extern const GridSums kGridSums;
-}  // namespace baseline
-namespace avx2 {
-extern const GridKernels kGridKernels;
-extern const GridSums kGridSums;
-}  // namespace avx2
-namespace avx512 {
-extern const GridKernels kGridKernels;
-extern const GridSums kGridSums;
-}  // namespace avx512
+TOSAIC_IN_EACH_SET(extern const GridKernels kGridKernels;)
+TOSAIC_IN_EACH_SET(extern const GridSums kGridSums;)
 
 }  // namespace tosaic::kernels

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tosaic/ir/attributes.h"
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -42,14 +43,6 @@ struct VolumeKernels {
                float* to) = nullptr;
 };
 
-namespace baseline {
-extern const VolumeKernels kVolumeKernels;
-}
-namespace avx2 {
-extern const VolumeKernels kVolumeKernels;
-}
-namespace avx512 {
-extern const VolumeKernels kVolumeKernels;
-}
+TOSAIC_IN_EACH_SET(extern const VolumeKernels kVolumeKernels;)
 
 }  // namespace tosaic::kernels

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "tosaic/ir/attributes.h"
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -76,14 +77,6 @@ struct IntegerGridKernels {
   IntegerGridSums<std::int16_t> i16;
 };
 
-namespace baseline {
-extern const IntegerGridKernels kIntegerGridKernels;
-}
-namespace avx2 {
-extern const IntegerGridKernels kIntegerGridKernels;
-}
-namespace avx512 {
-extern const IntegerGridKernels kIntegerGridKernels;
-}
+TOSAIC_IN_EACH_SET(extern const IntegerGridKernels kIntegerGridKernels;)
 
 }  // namespace tosaic::kernels

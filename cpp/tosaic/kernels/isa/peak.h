@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "tosaic/kernels/isa/each_set.h"
+
 namespace tosaic::kernels {
 
 // A loop of multiply-adds in registers: `products` in each round. It has enough independent sums that the
@@ -18,29 +20,11 @@ struct PeakKernels {
   void (*add)(const float* a, const float* b, float* to, std::int64_t count) = nullptr;
 };
 
-namespace baseline {
-extern const PeakKernels kPeakKernels;
-}
-namespace avx2 {
-extern const PeakKernels kPeakKernels;
-}
-namespace avx512 {
-extern const PeakKernels kPeakKernels;
-}
-namespace avxvnni {
-extern const PeakKernels kPeakKernels;
-}
-namespace avx512vnni {
-extern const PeakKernels kPeakKernels;
-}
-namespace amx {
-extern const PeakKernels kPeakKernels;
-}
-namespace dotprod {
-extern const PeakKernels kPeakKernels;
-}
-namespace i8mm {
-extern const PeakKernels kPeakKernels;
-}
+TOSAIC_IN_EACH_SET(extern const PeakKernels kPeakKernels;)
+TOSAIC_IN_SET(avxvnni, extern const PeakKernels kPeakKernels;)
+TOSAIC_IN_SET(avx512vnni, extern const PeakKernels kPeakKernels;)
+TOSAIC_IN_SET(amx, extern const PeakKernels kPeakKernels;)
+TOSAIC_IN_SET(dotprod, extern const PeakKernels kPeakKernels;)
+TOSAIC_IN_SET(i8mm, extern const PeakKernels kPeakKernels;)
 
 }  // namespace tosaic::kernels

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -38,20 +39,8 @@ struct PoolKernels {
   void (*line)(const PoolLine<T>& line) = nullptr;
 };
 
-namespace baseline {
-extern const PoolKernels<float> kPoolF32;
-extern const PoolKernels<std::int8_t> kPoolI8;
-extern const PoolKernels<std::int16_t> kPoolI16;
-}  // namespace baseline
-namespace avx2 {
-extern const PoolKernels<float> kPoolF32;
-extern const PoolKernels<std::int8_t> kPoolI8;
-extern const PoolKernels<std::int16_t> kPoolI16;
-}  // namespace avx2
-namespace avx512 {
-extern const PoolKernels<float> kPoolF32;
-extern const PoolKernels<std::int8_t> kPoolI8;
-extern const PoolKernels<std::int16_t> kPoolI16;
-}  // namespace avx512
+TOSAIC_IN_EACH_SET(extern const PoolKernels<float> kPoolF32;)
+TOSAIC_IN_EACH_SET(extern const PoolKernels<std::int8_t> kPoolI8;)
+TOSAIC_IN_EACH_SET(extern const PoolKernels<std::int16_t> kPoolI16;)
 
 }  // namespace tosaic::kernels

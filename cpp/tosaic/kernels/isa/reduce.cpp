@@ -141,27 +141,7 @@ FoldLoops find_domain(Domain domain) {
 }
 
 FoldLoops find_fold(Fold fold, Domain domain) {
-  switch (fold) {
-    case Fold::kSum:
-      return find_domain<Fold::kSum>(domain);
-    case Fold::kProduct:
-      return find_domain<Fold::kProduct>(domain);
-    case Fold::kMax:
-      return find_domain<Fold::kMax>(domain);
-    case Fold::kMin:
-      return find_domain<Fold::kMin>(domain);
-    case Fold::kMaxNumbers:
-      return find_domain<Fold::kMaxNumbers>(domain);
-    case Fold::kMinNumbers:
-      return find_domain<Fold::kMinNumbers>(domain);
-    case Fold::kAny:
-      return find_domain<Fold::kAny>(domain);
-    case Fold::kAll:
-      return find_domain<Fold::kAll>(domain);
-    case Fold::kSquares:
-      return find_domain<Fold::kSquares>(domain);
-  }
-  return {};
+  return with_fold(fold, [domain](auto constant) { return find_domain<constant()>(domain); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -90,17 +91,7 @@ struct RescaleKernels {
                          std::int64_t count) = nullptr;
 };
 
-namespace baseline {
-extern const RescaleKernels<std::int32_t> kRescaleI32;
-extern const RescaleKernels<std::int64_t> kRescaleI64;
-}  // namespace baseline
-namespace avx2 {
-extern const RescaleKernels<std::int32_t> kRescaleI32;
-extern const RescaleKernels<std::int64_t> kRescaleI64;
-}  // namespace avx2
-namespace avx512 {
-extern const RescaleKernels<std::int32_t> kRescaleI32;
-extern const RescaleKernels<std::int64_t> kRescaleI64;
-}  // namespace avx512
+TOSAIC_IN_EACH_SET(extern const RescaleKernels<std::int32_t> kRescaleI32;)
+TOSAIC_IN_EACH_SET(extern const RescaleKernels<std::int64_t> kRescaleI64;)
 
 }  // namespace tosaic::kernels

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "tosaic/kernels/isa/each_set.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -20,14 +21,6 @@ struct TableKernels {
                       std::int64_t count) = nullptr;
 };
 
-namespace baseline {
-extern const TableKernels kTable;
-}
-namespace avx2 {
-extern const TableKernels kTable;
-}
-namespace avx512 {
-extern const TableKernels kTable;
-}
+TOSAIC_IN_EACH_SET(extern const TableKernels kTable;)
 
 }  // namespace tosaic::kernels

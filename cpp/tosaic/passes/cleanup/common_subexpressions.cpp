@@ -161,8 +161,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
   std::optional<Graph> out = std::move(rewriter).finish();
   if (!out) return out;
   for (const auto& [value, label] : labels) out->set_qparams(label.first, label.second);
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
+  return without_dead_code(std::move(out));
 }
 
 }  // namespace tosaic::passes

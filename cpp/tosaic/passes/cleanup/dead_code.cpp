@@ -34,4 +34,9 @@ std::optional<Graph> dead_code(const Graph& graph) {
   return Rewriter::pruned(graph, live, live_nodes);
 }
 
+std::optional<Graph> without_dead_code(std::optional<Graph> graph) {
+  std::optional<Graph> clean = graph ? dead_code(*graph) : std::nullopt;
+  return clean ? std::move(clean) : std::move(graph);
+}
+
 }  // namespace tosaic::passes

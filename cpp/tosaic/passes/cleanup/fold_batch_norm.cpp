@@ -158,10 +158,7 @@ std::optional<Graph> fold_batch_norm(const Graph& graph) {
                       {rewriter.map(operands[0]), fresh_weight, fresh_bias}, producer->origin);
     rewriter.replace(node, result);
   }
-  std::optional<Graph> out = std::move(rewriter).finish();
-  if (!out) return out;
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
+  return without_dead_code(std::move(rewriter).finish());
 }
 
 }  // namespace tosaic::passes

@@ -290,11 +290,6 @@ class Folding {
 
 }  // namespace
 
-std::optional<Graph> fold_constants(const Graph& graph) {
-  std::optional<Graph> out = Folding(graph).run();
-  if (!out) return out;
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
-}
+std::optional<Graph> fold_constants(const Graph& graph) { return without_dead_code(Folding(graph).run()); }
 
 }  // namespace tosaic::passes

@@ -364,10 +364,7 @@ std::optional<Graph> fuse_composites(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes())
     if (!Fusion(rewriter, node).run()) rewriter.copy(node);
-  std::optional<Graph> out = std::move(rewriter).finish();
-  if (!out) return out;
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
+  return without_dead_code(std::move(rewriter).finish());
 }
 
 }  // namespace tosaic::passes

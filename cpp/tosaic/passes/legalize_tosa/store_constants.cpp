@@ -95,10 +95,7 @@ class Narrowing {
         if (operand.valid()) narrow(node, operand);
       rewriter_.copy(node);
     }
-    std::optional<Graph> out = std::move(rewriter_).finish();
-    if (!out) return out;
-    std::optional<Graph> clean = dead_code(*out);
-    return clean ? std::move(clean) : std::move(out);
+    return without_dead_code(std::move(rewriter_).finish());
   }
 
  private:

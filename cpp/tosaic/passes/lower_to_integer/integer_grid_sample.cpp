@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "tosaic/ir/integer_sampler.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"

@@ -36,7 +36,6 @@
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 
 #include <utility>
-#include <vector>
 
 #include "tosaic/passes/lower_to_integer/byte_functions.h"
 #include "tosaic/passes/lower_to_integer/graph_lowering.h"

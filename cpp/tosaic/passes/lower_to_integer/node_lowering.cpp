@@ -1,7 +1,6 @@
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "tosaic/ir/op_table.h"

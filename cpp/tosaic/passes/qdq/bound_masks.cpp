@@ -640,8 +640,7 @@ std::optional<Graph> bound_masks(const Graph& graph) {
       rewriter.copy(node);
   std::optional<Graph> out = std::move(rewriter).finish();
   if (!out) return expanded;
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
+  return without_dead_code(std::move(out));
 }
 
 }  // namespace tosaic::passes

@@ -500,8 +500,7 @@ std::optional<Graph> bound_numbers(const Graph& graph) {
   std::optional<Graph> out = Bounds(bounded, Operands::kComputed, known_bounded).run();
   if (!out) out = std::move(constants);
   if (!out) return copies;
-  std::optional<Graph> clean = dead_code(*out);
-  return clean ? std::move(clean) : std::move(out);
+  return without_dead_code(std::move(out));
 }
 
 }  // namespace tosaic::passes

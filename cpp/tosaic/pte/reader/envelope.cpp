@@ -1,6 +1,5 @@
 #include "tosaic/pte/reader/envelope.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>

@@ -10,7 +10,6 @@
 // scaled, so scales do not move through them.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 

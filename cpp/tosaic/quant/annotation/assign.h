@@ -20,7 +20,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tosaic/quant/annotation/plan.h"

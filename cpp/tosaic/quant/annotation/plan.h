@@ -4,7 +4,6 @@
 // node its edges in the order in which they were first set, then its output.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>

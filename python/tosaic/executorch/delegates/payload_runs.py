@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.base.options import checked, invalid, is_mapping, refusal, shown
+from tosaic.base.options import checked, invalid, is_mapping, layout_mismatch, refusal, shown
 
 if TYPE_CHECKING:
     import torch
@@ -89,10 +89,9 @@ def _run_tosa(payload: bytes, arrays: list[Array]) -> Sequence[Array]:
     program = from_graph(_core.deserialize(payload))
     for array, port in zip(arrays, program.inputs, strict=True):
         if array.shape != tuple(port.shape):
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="run_payloads",
-                what=f"input '{port.name}' of a payload has another shape than its delegate declares",
+            raise layout_mismatch(
+                "run_payloads",
+                f"input '{port.name}' of a payload has another shape than its delegate declares",
                 expected=str(array.shape),
                 got=str(tuple(port.shape)),
             )

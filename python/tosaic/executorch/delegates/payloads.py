@@ -16,10 +16,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Interpreter, Node
 from torch.utils._pytree import tree_flatten
 
-from tosaic import _core
 from tosaic.base.arrays import as_array, dtype_name
 from tosaic.base.dtypes import OF_TORCH, is_held_as
-from tosaic.base.options import shown, unsupported
+from tosaic.base.options import layout_mismatch, shown, unsupported
 from tosaic.executorch.wrapping.border_orders import lies_in
 from tosaic.executorch.wrapping.declared_orders import Order
 from tosaic.fx.running.written import write_tensor
@@ -145,14 +144,7 @@ class _Run(Interpreter):
             raise self._refusal(what, f"a tensor in memory order {order}", got, _hint(order))
 
     def _refusal(self, what: str, expected: str, got: str, hint: str = "") -> Exception:
-        return _core.make_error(
-            _core.LayoutMismatch,
-            where=self._where,
-            what=f"{what} does not fit",
-            expected=expected,
-            got=got,
-            hint=hint,
-        )
+        return layout_mismatch(self._where, f"{what} does not fit", expected=expected, got=got, hint=hint)
 
 
 def _name(dtype: torch.dtype) -> str:

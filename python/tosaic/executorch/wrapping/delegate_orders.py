@@ -20,7 +20,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from tosaic import _core
+from tosaic.base.options import layout_mismatch
 from tosaic.executorch.conversions import order_operator
 from tosaic.executorch.wrapping.border_orders import (
     CONVERSION,
@@ -100,10 +100,9 @@ def _operator(program: Any, node: Any, order: Order) -> tuple[Any, dict[str, Any
     rank = len(order)
     if order in (tuple(range(rank)), CHANNELS_LAST):
         return order_operator(program, order)
-    raise _core.make_error(
-        _core.LayoutMismatch,
-        where="order_conversions",
-        what=f"ExecuTorch has no conversion to the order that the program gives to {place_of(node)}",
+    raise layout_mismatch(
+        "order_conversions",
+        f"ExecuTorch has no conversion to the order that the program gives to {place_of(node)}",
         expected=f"{tuple(range(rank))}, or {CHANNELS_LAST} at rank 4",
         got=str(order),
     )
@@ -173,10 +172,9 @@ def _refusal(inner: Partitioner, program: Any, wrong: WrongBorder) -> Exception:
             "Pass transform_passes=tosaic.executorch.order_conversions(partitioners) to "
             "to_edge_transform_and_lower: a partitioner itself must not change the program"
         )
-    return _core.make_error(
-        _core.LayoutMismatch,
-        where="wrap_partitioner",
-        what=f"an {wrong.side} of a delegate does not have the order of 'orders': {place_of(wrong.node)}",
+    return layout_mismatch(
+        "wrap_partitioner",
+        f"an {wrong.side} of a delegate does not have the order of 'orders': {place_of(wrong.node)}",
         expected=str(wrong.declared),
         got=str(tuple(wrong.node.meta["val"].dim_order())),
         hint=hint,

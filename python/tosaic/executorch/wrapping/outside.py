@@ -21,8 +21,7 @@ from typing import Any, TypeAlias
 
 from torch.fx import Node
 
-from tosaic import _core
-from tosaic.base.options import invalid, shown
+from tosaic.base.options import invalid, quant_mismatch, shown
 from tosaic.executorch.wrapping.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io.graph_copy import copied_graph, with_names_of_results
 from tosaic.fx.io.io_quantization import program_with
@@ -121,10 +120,9 @@ class Outside:
         if isinstance(wanted, str):
             if not any(quantized):
                 side = option.removeprefix("quantized_")
-                raise _core.make_error(
-                    _core.QuantMismatch,
-                    where=self.where,
-                    what=f"'{option}' is 'all', and none of the {len(ports)} {side} is quantized",
+                raise quant_mismatch(
+                    self.where,
+                    f"'{option}' is 'all', and none of the {len(ports)} {side} is quantized",
                     expected="a quantized program",
                 )
             return [i for i, is_quantized in enumerate(quantized) if is_quantized]
@@ -145,12 +143,8 @@ class Outside:
 
     def _unquantized(self, option: str, port: UserPort, expected: str) -> Exception:
         got = f"'{port.path}', which {_made_or_read(option, port.node)}"
-        return _core.make_error(
-            _core.QuantMismatch,
-            where=self.where,
-            what=f"an entry of '{option}' is not quantized",
-            expected=expected,
-            got=got,
+        return quant_mismatch(
+            self.where, f"an entry of '{option}' is not quantized", expected=expected, got=got
         )
 
     # ---- host operators ----

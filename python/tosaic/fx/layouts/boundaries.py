@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tosaic import _core
+from tosaic.base.options import layout_mismatch
 from tosaic.fx.layouts.applied import Convert
 from tosaic.fx.layouts.program_copy import WHERE, Order
 from tosaic.ports.boundary_orders import boundary_orders, index_of, require_sides
@@ -39,10 +40,9 @@ class Boundaries:
     def _form(form: Any) -> Any:
         form = form.order if isinstance(form, Convert) else form
         if isinstance(form, str) and form == "nhwc":
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where=WHERE,
-                what="tensors of torch have their logical shape, whatever their order",
+            raise layout_mismatch(
+                WHERE,
+                "tensors of torch have their logical shape, whatever their order",
                 expected="channels_last, contiguous, traced or a dim order",
                 got="'nhwc'",
                 hint='Declare "channels_last" and pass an NHWC buffer as buffer.permute(0, 3, 1, 2)',

@@ -24,10 +24,10 @@ from typing import Any, Literal
 from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from tosaic import _core
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.resolution import Resolution, resolve
 from tosaic.annotation.specs import FLOAT, Derived, Shared, Slot, Spec
+from tosaic.base.options import quant_mismatch
 from tosaic.fx.quantizer.folded_norms import refuse_shared_folds
 from tosaic.fx.quantizer.graph import call_graph, check_model
 from tosaic.fx.quantizer.held_annotations import KEY, restored_on_error, snapshot
@@ -296,10 +296,9 @@ def _refusal(merged: _Merge) -> Exception:
     conflicts = merged.conflicts
     listed = "; ".join(f"'{each.node}' by {' and '.join(each.quantizers)}" for each in conflicts[:_LISTED])
     more = f"; and {len(conflicts) - _LISTED} more" if len(conflicts) > _LISTED else ""
-    return _core.make_error(
-        _core.QuantMismatch,
-        where="compose_quantizers",
-        what=f"{len(conflicts)} node{'s are' if len(conflicts) > 1 else ' is'} annotated in different ways",
+    return quant_mismatch(
+        "compose_quantizers",
+        f"{len(conflicts)} node{'s are' if len(conflicts) > 1 else ' is'} annotated in different ways",
         expected="one annotation for each node",
         got=listed + more,
         hint="Choose conflict='first' or conflict='last'",

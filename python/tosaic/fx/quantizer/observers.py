@@ -39,7 +39,7 @@ from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
 from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
-from tosaic.base.options import invalid, unsupported
+from tosaic.base.options import invalid, layout_mismatch, unsupported
 from tosaic.fx.quantizer.functions import Function
 
 _LOG = logging.getLogger(__name__)
@@ -484,10 +484,9 @@ class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # 
 
 def _channels(tensor: torch.Tensor, axis: int) -> int:
     if not -tensor.dim() <= axis < tensor.dim():
-        raise _core.make_error(
-            _core.LayoutMismatch,
-            where="observe",
-            what="the axis of the channels",
+        raise layout_mismatch(
+            "observe",
+            "the axis of the channels",
             expected=f"an axis of a tensor of rank {tensor.dim()}",
             got=str(axis),
         )
@@ -574,10 +573,9 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
         if not self._histograms:
             self._histograms = [_core.Histogram() for _ in other._histograms]
         if other._histograms and len(other._histograms) != len(self._histograms):
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="observe",
-                what="observers with different numbers of channels cannot be merged",
+            raise layout_mismatch(
+                "observe",
+                "observers with different numbers of channels cannot be merged",
                 expected=str(len(self._histograms)),
                 got=str(len(other._histograms)),
             )
@@ -971,10 +969,9 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
         """
         along = 1 - self.ch_axis
         if x_orig.dim() < 2 or self.ch_axis not in (0, 1) or x_orig.shape[along] % self.group_size:
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="observe",
-                what=f"groups of {self.group_size} do not divide the input channels",
+            raise layout_mismatch(
+                "observe",
+                f"groups of {self.group_size} do not divide the input channels",
                 expected=f"a multiple of {self.group_size} on axis {along}",
                 got=str(tuple(x_orig.shape)),
             )
