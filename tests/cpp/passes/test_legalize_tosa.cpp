@@ -41,6 +41,43 @@ TEST_CASE("legalizing grouped, depthwise and transposed convolutions does not ch
     }
 }
 
+// The graph with one convolution of x (2, 3, 13, 11), legalized, which has no stride above 3.
+Graph without_large_strides(const Shape& weight, const ConvAttrs& attrs, DType dtype) {
+  Case c;
+  const Shape shape{2, 3, 13, 11};
+  if (dtype == DType::kF32) {
+    c.output(c.add(Op::kConv, {c.input("x", shape), c.weights("w", weight), ValueId()}, attrs));
+  } else {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < num_elements(weight); ++i) values.push_back(static_cast<double>(i % 23) - 9);
+    c.output(c.add(Op::kIntegerConv,
+                   {c.input("x", tensor(dtype, shape)), c.constant("w", weight, values, dtype), ValueId()},
+                   IntegerConvAttrs{attrs, 3, -2}));
+    c.graph.stage = Stage::kInteger;
+  }
+  Graph after = legalized(c);
+  for (const Node& node : after.nodes()) {
+    if (node.op != Op::kTosaConv2d) continue;
+    for (const std::int64_t stride : Graph::attrs<TosaConvAttrs>(node).stride) CHECK(stride <= 3);
+  }
+  return after;
+}
+
+TEST_CASE("strides above 3 become channels, and results stay", "[passes][legalize-tosa]") {
+  for (const DType dtype : {DType::kF32, DType::kI8})
+    for (const Dims& stride : {Dims{4, 4}, Dims{5, 1}, Dims{2, 4}, Dims{6, 5}})
+      for (const std::int64_t factor : {1, 2})
+        for (const std::int64_t pad : {0, 1}) {
+          const Shape weight{4, 3, factor * stride[0], stride[1]};
+          CAPTURE(stride[0], stride[1], factor, pad);
+          without_large_strides(weight, {stride, {pad, 0}, {pad, pad}, {1, 1}, {0, 0}, 1, false}, dtype);
+        }
+  // Windows that skip elements, and kernels that are no multiples of the stride: integers only.
+  for (const std::int64_t kernel : {1, 3, 5, 7})
+    without_large_strides({4, 3, kernel, kernel}, {{4, 4}, {1, 1}, {1, 0}, {1, 1}, {0, 0}, 1, false},
+                          DType::kI8);
+}
+
 TEST_CASE("average pools count padding as torch does", "[passes][legalize-tosa]") {
   for (const bool ceil_mode : {false, true})
     for (const bool counted : {false, true})

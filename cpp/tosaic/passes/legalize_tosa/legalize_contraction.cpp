@@ -85,6 +85,52 @@ ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs, std::int64_t zero_poi
   return input;
 }
 
+// A convolution whose large strides are folded into channels: an axis of stride s > 3 and its kernel are cut
+// into blocks of s elements, which become channels, and the stride becomes 1.
+//
+//   conv (16x16, stride 16) of (N, 224, 224, 3)   ->   conv (1x1) of (N, 14, 14, 16 * 16 * 3)
+//
+// Ethos-U has strides up to 3; of a larger one, Vela makes an operation for each window. A kernel that is no
+// multiple of s is padded with weights that are 0. Floats have no such weights: 0 times infinity is NaN.
+struct Blocks {
+  ValueId input, weight;
+  Dims pad, stride;
+};
+
+std::optional<Blocks> in_blocks(Legalizer& l, const ConvInput& input, const Site& site) {
+  constexpr std::int64_t kLargestStride = 3, kMostChannels = 65536;
+  const ConvAttrs& attrs = site.conv;
+  if (l.logical_type(0).rank() != 4 || attrs.groups != 1) return std::nullopt;
+  if (l.source().value(l.logical(1)).kind != ValueKind::kConstant) return std::nullopt;
+  const Shape x = l.type(input.value).shape, &kernel = l.logical_type(1).shape;
+  Dims block{1, 1}, count{x[1], x[2]}, taps{kernel[2], kernel[3]}, stride = attrs.stride, pad = input.pad;
+  Dims before = Dims::filled(4, 0), after = Dims::filled(4, 0), more_taps = Dims::filled(4, 0);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t s = attrs.stride[i], k = kernel[i + 2];
+    if (s <= kLargestStride) continue;
+    if (attrs.dilation[i] != 1 || (k % s != 0 && is_float(l.type(input.value).dtype))) return std::nullopt;
+    block[i] = s;
+    taps[i] = (k + s - 1) / s;
+    count[i] = l.result_type().shape[i + 2] - 1 + taps[i];
+    before[i + 1] = input.pad[2 * i];
+    after[i + 1] = count[i] * s - x[i + 1] - before[i + 1];
+    more_taps[i + 1] = taps[i] * s - k;
+    stride[i] = 1;
+    pad[2 * i] = pad[2 * i + 1] = 0;
+  }
+  const std::int64_t channels = block[0] * block[1] * x[3];
+  if (block[0] * block[1] == 1 || channels > kMostChannels) return std::nullopt;
+  // (n, block[0] * count[0], block[1] * count[1], c) -> (n, count[0], count[1], block[0] * block[1] * c)
+  const auto cut = [&](ValueId value, std::int64_t n, const Dims& blocks) {
+    const ValueId rows = l.reshape(value, {n * blocks[0], block[0], blocks[1], block[1] * x[3]});
+    return l.reshape(l.transpose(rows, {0, 2, 1, 3}), {n, blocks[0], blocks[1], channels});
+  };
+  const ValueId padded = l.pad(input.value, before, after, static_cast<double>(site.input_zp));
+  const ValueId weight =
+      l.pad(l.operand(1, nhwc()), Dims::filled(4, 0), more_taps, static_cast<double>(site.weight_zp));
+  return Blocks{cut(padded, x[0], count), cut(weight, kernel[0], taps), pad, stride};
+}
+
 ValueId group_slice(Legalizer& l, ValueId x, std::size_t axis, std::int64_t group, std::int64_t groups) {
   const std::int64_t size = l.type(x).shape[axis] / groups;
   return l.slice_axis(x, axis, group * size, size);
@@ -102,6 +148,11 @@ Physical forward_conv(Legalizer& l, const Site& site) {
   TosaConvAttrs conv{input.pad,      attrs.stride,   attrs.dilation, site.input_zp,
                      site.weight_zp, accumulator(l), false};
   const DimOrder order = DimOrder::channels_last(rank);
+  if (const std::optional<Blocks> blocks = in_blocks(l, input, site)) {
+    conv.pad = blocks->pad;
+    conv.stride = blocks->stride;
+    return {l.emit(Op::kTosaConv2d, conv, {blocks->input, blocks->weight, bias}), order};
+  }
   if (layout::is_depthwise(l.logical_type(0).shape, l.logical_type(1).shape, attrs))
     return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}),
             order};
@@ -217,7 +268,8 @@ Physical legalize_conv(Legalizer& l) {
 }
 
 // Multiplies x (.., I) by the weight (O, I), where I is the number of input features and O that of output
-// features. This is the 1x1 convolution of (1, rows, 1, I) by (O, 1, 1, I).
+// features. This is the 1x1 convolution of (1, 1, rows, I) by (O, 1, 1, I). The rows are its width, not its
+// height: Ethos-U computes several columns at once, and would leave half of its multipliers idle.
 Physical legalize_linear(Legalizer& l) {
   const Shape& weight = l.logical_type(1).shape;
   const Shape& shape = l.result_type().shape;
@@ -225,7 +277,7 @@ Physical legalize_linear(Legalizer& l) {
   const std::int64_t in = weight[1], out = weight[0];
   const std::int64_t rows = num_elements(shape) / std::max<std::int64_t>(out, 1);
   const DimOrder order = l.planned_order();  // the rows in any order, the channels innermost
-  const ValueId x = l.reshape(l.operand(0, order), {1, rows, 1, in});
+  const ValueId x = l.reshape(l.operand(0, order), {1, 1, rows, in});
   const ValueId w = l.reshape(l.operand(1), {out, 1, 1, in});
   const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, accumulator(l), false};
   const ValueId made = l.emit(Op::kTosaConv2d, conv, {x, w, bias_or_zero(l, x)});

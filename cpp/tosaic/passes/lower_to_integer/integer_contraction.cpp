@@ -337,7 +337,7 @@ std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteg
 }
 
 // Multiplies rows (.., I) by a weight (O, I), with I input channels and O result channels. This is a 1x1
-// convolution in which each row is a pixel.
+// convolution over an image of one row of pixels, since Ethos-U computes several columns at once.
 std::optional<ScaledInteger> row_products(const RuleContext& ctx, const ScaledInteger& x,
                                           const ScaledInteger& rows_of_weight, Bias bias) {
   const Shape shape = ctx.build.type(rows_of_weight.id).shape;
@@ -351,7 +351,7 @@ std::optional<ScaledInteger> row_products(const RuleContext& ctx, const ScaledIn
   if (!sums->bias.valid()) sums->bias = ctx.build.constant(dtype, {1}, {0});
   const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.integers.zero_point,
                            dtype,        false};
-  const ValueId pixels = ctx.build.reshape(x.id, {1, rows, 1, in});
+  const ValueId pixels = ctx.build.reshape(x.id, {1, 1, rows, in});
   const ValueId filters = ctx.build.reshape(weight.integers.id, {out, 1, 1, in});
   const ValueId product = ctx.build.emit(Op::kTosaConv2d, conv, {pixels, filters, sums->bias});
   if (dtype == DType::kI32) return scaled_sums(ctx.build.reshape(product, result), *sums, result.size() - 1);
