@@ -53,12 +53,22 @@ constexpr OpTable<Reduction> kReductions = {
 };
 static_assert(complete<kReductions.mismatch(is_legalized_by<legalize_reduction>)>);
 
-ValueId reduce_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
+ValueId emit_reduction(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
   Attrs attrs = default_attrs(reduce);
   auto* const with_nan_mode = get_if<TosaAxisNanAttrs>(&attrs);
   (with_nan_mode != nullptr ? with_nan_mode->axis : get<AxisAttrs>(attrs).axis) =
       static_cast<std::int64_t>(axis);
   return l.emit(reduce, std::move(attrs), {x});
+}
+
+// The number of rows of x, along the axes in front of the last one, that one transpose exchanges with the
+// last axis. Ethos-U55 exchanges up to 65,536 elements.
+std::int64_t transposed_rows(const Shape& shape) {
+  constexpr std::int64_t kMostExchanged = 65536;
+  std::int64_t rows = 1;
+  for (std::size_t i = shape.size() - 1; i-- > 0 && rows * shape[i] * shape.back() <= kMostExchanged;)
+    rows *= shape[i];
+  return rows;
 }
 
 ValueId index_ramp(Legalizer& l, std::size_t rank, std::size_t axis, std::int64_t extent) {
@@ -87,6 +97,27 @@ bool has_argmax(const Legalizer& l, DType dtype) {
 }
 
 }  // namespace
+
+// Ethos-U reduces one channel at a time if the channels are the axis of a maximum, and uses a fraction of its
+// lanes. A maximum of narrow integers over the last axis therefore becomes one over the axis before it:
+//
+//   (b, rows, n)  -- transpose -->  (b, n, rows)  -- maximum -->  (b, 1, rows)  -- reshape -->  (b, rows, 1)
+//
+// Vela 5.2 counts 486,000 cycles for (3, 197, 197) of i8, and 63,000 + 38,000 for transpose and maximum.
+ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
+  constexpr std::int64_t kFewRows = 4;
+  Shape shape = l.type(x).shape;
+  const DType dtype = l.type(x).dtype;
+  const bool is_extreme = op == Op::kTosaReduceMax || op == Op::kTosaReduceMin;
+  const std::int64_t n = shape.back(), rows = transposed_rows(shape);
+  if (!is_extreme || axis + 1 != shape.size() || (dtype != DType::kI8 && dtype != DType::kI16) || n == 1 ||
+      rows < kFewRows)
+    return emit_reduction(l, op, x, axis);
+  const std::int64_t batch = num_elements(shape) / (rows * n);
+  const ValueId columns = l.transpose(l.reshape(x, {batch, rows, n}), {0, 2, 1});
+  shape[axis] = 1;
+  return l.reshape(emit_reduction(l, op, columns, 1), shape);
+}
 
 Physical legalize_argmax(Legalizer& l) {
   const auto& attrs = l.attrs<ArgAttrs>();

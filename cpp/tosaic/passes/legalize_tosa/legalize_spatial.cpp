@@ -81,9 +81,7 @@ Physical max_pool(Legalizer& l) {
 }
 
 ValueId reduced(Legalizer& l, bool is_max, ValueId x, std::size_t axis) {
-  const auto at = static_cast<std::int64_t>(axis);
-  return is_max ? l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x})
-                : l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
+  return reduce_axis(l, is_max ? Op::kTosaReduceMax : Op::kTosaReduceSum, x, axis);
 }
 
 // Reduces the windows of an axis: (.., windows * size + rest, ..) -> (.., windows, ..).

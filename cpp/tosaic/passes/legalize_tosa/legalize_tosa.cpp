@@ -54,13 +54,10 @@ std::string more_axes(std::size_t count) {
   return std::to_string(count) + " axes, and TOSA allows " + std::to_string(kMostAxes);
 }
 
-// The attributes of a TOSA reduction, with its axis translated to a position in `order`.
-Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
-  Attrs attrs = *l.node().attrs;
-  auto* const with_nan = get_if<TosaAxisNanAttrs>(&attrs);
-  std::int64_t& axis = with_nan != nullptr ? with_nan->axis : get<AxisAttrs>(attrs).axis;
-  axis = static_cast<std::int64_t>(physical_axis(order, l.result_type().rank(), axis));
-  return attrs;
+// The axis of a TOSA reduction.
+std::int64_t reduced_axis(const Node& node) {
+  const auto* const with_nan = get_if<TosaAxisNanAttrs>(&*node.attrs);
+  return with_nan != nullptr ? with_nan->axis : Graph::attrs<AxisAttrs>(node).axis;
 }
 
 // True for TOSA's reductions. Of the TOSA operators that a graph may have at stage integer, only elementwise
@@ -75,7 +72,8 @@ bool is_reduction(Op op) {
 Physical copy_tosa_op(Legalizer& l) {
   if (is_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
-    return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
+    const std::size_t axis = physical_axis(order, l.result_type().rank(), reduced_axis(l.node()));
+    return {reduce_axis(l, l.node().op, l.operand(0, order), axis), order};
   }
   const bool elementwise = info(l.node().op).has(kElementwise);
   const DimOrder order = elementwise ? l.planned_order() : DimOrder();

@@ -201,6 +201,8 @@ using layout::physical_dims;
 [[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
 // Wraps integers x, in f32 or i32, to the range of an integer dtype. The result is f32.
 [[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, DType dtype);
+// Reduces one axis to extent 1 by `op`, a reduction of TOSA.
+[[nodiscard]] ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis);
 [[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
 [[nodiscard]] Physical legalize_argmax(Legalizer& l);
 [[nodiscard]] Physical legalize_conv(Legalizer& l);  // legalize_contraction.cpp
