@@ -15,6 +15,7 @@
 
 #include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
@@ -88,8 +89,8 @@ std::optional<ScaledInteger> fixed_point_softmax(IntegerBuilder& build, const Sc
   if (terms > kMostTerms || x.scale() < std::ldexp(1.0, -kFractionBits - 1)) return std::nullopt;
   IntegerMath m(build);
   const std::int64_t count = x.range.high - x.range.low + 1;
-  const ValueId top = build.cast(m.max(x.id, axis), DType::kI32);
-  const ValueId below = m.sub(build.cast(x.id, DType::kI32), top);
+  const ValueId top = in_32_bits(build, m.max(x.id, axis));
+  const ValueId below = m.sub(in_32_bits(build, x.id), top);
   const ValueId exps = m.lookup(m.add(below, count - 1), exp_table(x.scale(), count));
   const ValueId sum = m.sum(m.right(exps, kSumBits, true), axis);
   const ValueId headroom = m.clz(sum);

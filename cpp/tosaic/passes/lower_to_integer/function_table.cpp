@@ -508,7 +508,7 @@ class FunctionsOfRows {
     IntegerMath math(ctx_.build);
     const int fraction = octaves.fraction_bits();
     const ValueId x =
-        ctx_.build.bounded(ctx_.build.cast(variable_.x.id, DType::kI32), variable_.x.range, curved);
+        ctx_.build.bounded(in_32_bits(ctx_.build, variable_.x.id), variable_.x.range, curved);
     const ValueId within = octaves.signed_position(ctx_.build, x);
     const ValueId at = math.add(within, starts(2 * octaves.count() << fraction));
     const ValueId finer = math.on_lines(at, fraction, knots);
@@ -620,7 +620,7 @@ std::optional<ScaledInteger> numbers_of_one(const RuleContext& ctx, const Scaled
   if (!is_finite(*table)) return std::nullopt;
   ScaledInteger made = numbers_at(ctx, position_of(ctx.build, x), *table);
   if (numbers == x.range) return made;
-  const ValueId id = ctx.build.cast(x.id, DType::kI32);
+  const ValueId id = in_32_bits(ctx.build, x.id);
   const auto bound = [&](std::int64_t q) { return ctx.build.number(q, ctx.build.type(id).rank()); };
   if (numbers.low > x.range.low) made.nan_mask = ctx.build.binary(Op::kTosaGreater, bound(numbers.low), id);
   if (numbers.high < x.range.high)

@@ -303,7 +303,7 @@ RuleResult integer_any(const RuleContext& ctx) {
   const ScaledInteger x = ctx.with_one_scale(0);
   const ValueId zero = ctx.build.number(x.zero_point, ctx.build.type(x.id).rank());
   ValueId found = ctx.build.emit(Op::kTosaLogicalNot, NoAttrs{},
-                                 {ctx.build.binary(Op::kTosaEqual, ctx.build.cast(x.id, DType::kI32), zero)});
+                                 {ctx.build.binary(Op::kTosaEqual, in_32_bits(ctx.build, x.id), zero)});
   const Op op = ctx.node.op() == Op::kAny ? Op::kTosaReduceAny : Op::kTosaReduceAll;
   for (const std::int64_t axis : attrs.axes)
     if (ctx.build.type(found).rank() > 0) found = ctx.build.emit(op, AxisAttrs{axis}, {found});

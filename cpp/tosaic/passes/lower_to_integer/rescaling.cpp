@@ -154,13 +154,22 @@ ScaledInteger with_one_scale(IntegerBuilder& build, const ScaledInteger& x) {
   return rescaled(build, y, DType::kI32, std::ldexp(largest, bits_to(reach) - 29));
 }
 
+ValueId in_32_bits(IntegerBuilder& build, ValueId id) {
+  const DType dtype = build.type(id).dtype;
+  if (dtype != DType::kI8 && dtype != DType::kI16) return build.cast(id, DType::kI32);
+  RescaleAttrs attrs;
+  const double one[] = {1.0};
+  attrs.rescale = quant::plan_rescale({dtype, 0}, {DType::kI32, 0}, one);
+  return build.emit(Op::kRescale, attrs, {id});
+}
+
 ScaledInteger widened(IntegerBuilder& build, const ScaledInteger& x) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI32 && x.zero_point == 0) return x;
   if (dtype == DType::kI48) throw NoIntegerForm("its sums have more than 32 bits");
   ScaledInteger out = x;
   if (x.zero_point == 0) {
-    out.id = build.cast(x.id, DType::kI32);
+    out.id = in_32_bits(build, x.id);
     return out;
   }
   ScaledInteger unscaled = x;  // the scales do not change, so all channels are multiplied by 1

@@ -21,6 +21,9 @@ namespace tosaic::passes {
 [[nodiscard]] ScaledInteger with_one_scale(IntegerBuilder& build, const ScaledInteger& x);
 // Sums of 48 bits as i32, divided by a power of two if they may have more than 30 bits.
 [[nodiscard]] ScaledInteger within_32_bits(IntegerBuilder& build, const ScaledInteger& x);
+// The same integers as i32. From i8 and i16 this is a RESCALE by one: Ethos-U computes it within the operator
+// that reads it, unlike a CAST.
+[[nodiscard]] ValueId in_32_bits(IntegerBuilder& build, ValueId id);
 // x as i32 with zero point 0 and the same scales. Throws NoIntegerForm for i48.
 [[nodiscard]] ScaledInteger widened(IntegerBuilder& build, const ScaledInteger& x);
 // True for x in i8, and in i16 if the target has int16: pools, resizes and convolutions take no other

@@ -29,7 +29,7 @@ ValueId positions(IntegerBuilder& build, ValueId x, std::int64_t factor = 1) {
     const ScaledInteger shifted{x, {static_cast<double>(factor)}, all.low, all};
     return rescaled(build, shifted, DType::kI32, 1.0).id;
   }
-  return build.binary(Op::kTosaAdd, build.cast(x, DType::kI32), build.number(-all.low, build.type(x).rank()));
+  return build.binary(Op::kTosaAdd, in_32_bits(build, x), build.number(-all.low, build.type(x).rank()));
 }
 
 using Entry = std::function<std::int64_t(std::int64_t)>;  // the table entry for an integer
