@@ -159,6 +159,14 @@ struct Pass {
 // Stores each constant once. If a constant was folded from a narrower one (such as dequantized weights),
 // stores the narrower one, and the program computes the other, if the target can. Takes graphs at stage tosa.
 [[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
+// Stores i32 constants that are combined with widened integers as narrow ones with a RESCALE. Takes graphs at
+// stage tosa.
+[[nodiscard]] std::optional<Graph> narrow_operands(const Graph& graph);
+// Copies a sum, difference or product of bytes for each TABLE that reads it. Takes graphs at stage tosa.
+[[nodiscard]] std::optional<Graph> split_tables(const Graph& graph);
+// Copies each RESCALE to i32 for those of its readers that Ethos-U computes together with it. Takes graphs at
+// stage tosa.
+[[nodiscard]] std::optional<Graph> split_rescales(const Graph& graph);
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});
 

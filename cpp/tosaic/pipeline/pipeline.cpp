@@ -40,6 +40,9 @@ constexpr DefaultStep kDefault[] = {
     {Section::kLegalize, "simplify"},
     {Section::kLegalize, "common-subexpressions"},
     {Section::kLegalize, "store-constants"},
+    {Section::kLegalize, "narrow-operands"},
+    {Section::kLegalize, "split-tables"},
+    {Section::kLegalize, "split-rescales"},
 };
 
 InvalidGraph refusal(std::string what, std::string expected, std::string got, std::string hint = {}) {

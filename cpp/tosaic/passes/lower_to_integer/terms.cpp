@@ -3,12 +3,30 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/apply_scale.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
 namespace {
 
 constexpr int kSumBits = 29;
+
+// The numbers of a constant in a unit. Bytes are rounded as RESCALE rounds them, not as llround does, so that
+// the pass narrow-operands finds a multiplier.
+std::vector<std::int64_t> integers_in(const Term& term, double unit) {
+  constexpr double kMostSteps = 255, kLargestRatio = 0x1p28;
+  const double factor = std::abs(term.factor), ratio = term.scale * factor / unit;
+  const bool are_bytes =
+      ratio > 0 && ratio < kLargestRatio && term.magnitude() <= kMostSteps * term.scale * factor;
+  const Multiplier by = are_bytes ? quant::multiplier_of(ratio, MultiplierWidth::k32) : Multiplier{};
+  std::vector<std::int64_t> out;
+  for (const double x : term.numbers)
+    out.push_back(are_bytes ? apply_scale(std::llround(x / term.scale), by, MultiplierWidth::k32,
+                                          RoundingMode::kSingleRound)
+                            : std::llround(x * factor / unit));
+  return out;
+}
 
 }  // namespace
 
@@ -75,8 +93,7 @@ void require_bits(const RuleContext& ctx, std::span<const Term> terms, double un
 Integers in_unit(IntegerBuilder& build, const Term& term, double unit) {
   const double factor = std::abs(term.factor);
   if (!term.scaled) {
-    std::vector<std::int64_t> values;
-    for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
+    std::vector<std::int64_t> values = integers_in(term, unit);
     // A positive scalar does not round to 0: it may protect a divisor or a root.
     const bool vanishes = values.size() == 1 && values[0] == 0 && term.numbers[0] > 0;
     if (vanishes) values[0] = 1;
