@@ -40,6 +40,10 @@ class IntegerMath {
   ValueId max(ValueId a, std::int64_t axis) {
     return build_.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {a});
   }
+  ValueId min(ValueId a, std::int64_t axis) {
+    return build_.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {a});
+  }
+  ValueId abs(ValueId a) { return build_.emit(Op::kTosaAbs, NoAttrs{}, {a}); }
 
   // entries[index], elementwise. Each index is in [0, entries.size()).
   ValueId lookup(ValueId index, const std::vector<std::int64_t>& entries, DType dtype = DType::kI32);

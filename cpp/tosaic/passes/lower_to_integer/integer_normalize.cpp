@@ -13,12 +13,14 @@
 //
 // The numbers of a row are relative to its largest, so no range has to be known beforehand, and rows of any
 // magnitude are equally precise. Relative errors are below 2^-20. The error of a logarithm is 2^-22,
-// absolute.
+// absolute. Rows of i8 numbers whose results become i8 need fewer bits: byte_rows.h.
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tosaic/ir/quantized.h"
+#include "tosaic/passes/lower_to_integer/byte_rows.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -30,21 +32,6 @@ namespace {
 
 constexpr int kExpBits = IntegerMath::kExpBits;
 constexpr double kLn2 = 0.69314718055994530942;
-
-std::int64_t extent(const IntegerBuilder& build, ValueId x, std::int64_t axis) {
-  return build.type(x).shape[static_cast<std::size_t>(axis)];
-}
-
-// x - top in i32 and the unit of x, where `top` is the maximum of each row. The result is never positive.
-ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top) {
-  IntegerMath m(build);
-  ScaledInteger out = x;
-  out.id = m.sub(build.cast(x.id, DType::kI32), build.cast(top, DType::kI32));  // zero points cancel
-  out.zero_point = 0;
-  out.range = {x.range.low - x.range.high, 0};
-  out.minus_infinity.reset();
-  return out;
-}
 
 struct Shares {
   ScaledInteger below;        // x - max
@@ -86,23 +73,27 @@ ScaledInteger logarithm(IntegerBuilder& build, const IntegerMath::Scaled& v, int
   return {m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
 }
 
-struct Norm {
-  double eps = 0;
-  bool centred = true;  // subtract the mean of each row
-  int axis = 0;         // the last one, which has the elements of a row
-};
-
 // Divides each row by the root of its mean square plus eps. With norm.centred, the mean of the row is
 // subtracted first. Without eps, a row of zeros becomes NaN: nan_mask has one element for each row.
 ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm) {
   IntegerMath m(build);
   const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
-  const ScaledInteger x = within_bits(build, widened(build, from), 28);
-  ValueId y = x.id;
+  const auto in_28_bits = [&](ValueId id) {
+    ScaledInteger same = from;
+    same.id = id;
+    return within_bits(build, widened(build, same), 28);
+  };
+  const ScaledInteger x = in_28_bits(from.id);
+  ValueId y = x.id, size;
   double unit = x.scale();
+  std::function<ValueId(ValueId)> step = [](ValueId wide) { return wide; };  // from x.id to y
   if (norm.centred && bits_to(x.magnitude()) + bits_to(count) <= 29) {
     const ValueId total = m.sum(x.id, axis);
-    y = m.sub(build.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
+    step = [&build, count, total](ValueId wide) {
+      IntegerMath math(build);
+      return math.sub(build.binary(Op::kTosaMul, wide, math.number(wide, count)), total);
+    };
+    y = step(x.id);
     unit /= static_cast<double>(count);
   } else if (norm.centred) {  // n * x has too many bits: y = d - sum(d) / n in 29 bits, with d = x - max(x)
     const ScaledInteger d = below(build, x, m.max(x.id, axis));  // 0 in a row of equal numbers, and so is y
@@ -115,6 +106,16 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
     const std::int64_t most = most_of_sum();
     const ScaledInteger sum{m.sum_less(d.id, axis, count, fewer), {part}, 0, {-most, most}};
     y = m.sub(m.left(d.id, more), rescaled(build, sum, DType::kI32, unit).id);
+    size = m.max(m.abs(y), axis);
+  }
+  // Every step above is monotonic, so the largest |y| of a row is that of its largest or least x, which has
+  // fewer bits.
+  if (!size.valid() && build.type(from.id).dtype != DType::kI32) {
+    const ValueId top = step(in_28_bits(m.max(from.id, axis)).id);
+    const ValueId bottom = step(in_28_bits(m.min(from.id, axis)).id);
+    size = build.binary(Op::kTosaMaximum, m.abs(top), m.abs(bottom));
+  } else if (!size.valid()) {
+    size = m.max(m.abs(y), axis);
   }
   // norm.eps is added to the integer `mean` below, so it is converted to the unit of `mean`: eps = norm.eps /
   // unit^2 * spread, stored as part * 2^-exponent. `unit` is the scale of y, and `spread` is the ratio of
@@ -132,7 +133,6 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
   if (part != 0 && exponent < 0) throw NoIntegerForm("its epsilon is beyond the range of its operand");
   // Each row is shifted left as far as its largest element allows, but not so far that eps, which is shifted
   // by twice as much, has more than 29 bits.
-  const ValueId size = m.max(build.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
   ValueId shift = m.add(m.clz(m.maximum(size, 1)), -1);
   if (part != 0 && exponent / 2 < 30) shift = m.minimum(shift, exponent / 2);
   const ValueId row = m.right(m.left(y, shift), 1);  // 30 bits and a sign
@@ -256,9 +256,10 @@ RuleResult integer_softmax(const RuleContext& ctx) {
   if (ctx.node.operand_type(0).rank() == 0) return Refusal{"its rank"};
   const std::int64_t axis = ctx.node.attrs<AxisDtypeAttrs>().axis;
   if (ctx.node.op() != Op::kLogSoftmax) require_fine_scores(x);
-  const Shares shares = shares_of(ctx.build, x, axis);
   if (ctx.node.op() != Op::kLogSoftmax) {
-    ScaledInteger out = quotient(ctx.build, shares);
+    const bool is_short = shares_fit_16_bits(ctx.build, x, axis, ctx.node.eventual_qparams());
+    ScaledInteger out =
+        is_short ? shares_of_bytes(ctx.build, x, axis) : quotient(ctx.build, shares_of(ctx.build, x, axis));
     const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
     // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If nothing quantizes
     // the result or looks for NaN in it, all elements of such a row are equal instead of NaN: the usual
@@ -276,7 +277,7 @@ RuleResult integer_softmax(const RuleContext& ctx) {
     }
     return out;
   }
-  return log_shares(ctx, shares);
+  return log_shares(ctx, shares_of(ctx.build, x, axis));
 }
 
 // max + log(sum(exp(x - max))) over some axes.
@@ -319,6 +320,17 @@ RuleResult integer_norm(const RuleContext& ctx) {
   }
   ScaledInteger rows = x;
   rows.id = as_rows(ctx.build, x, row);
+  const auto is_constant = [&](std::size_t i) { return !ctx.node.has(i) || ctx.is_known(i); };
+  if (op != Op::kGroupNorm && is_constant(1) && is_constant(2)) {
+    Affine affine;
+    if (ctx.node.has(1)) affine.weight = ctx.numbers(1);
+    if (ctx.node.has(2)) affine.bias = ctx.numbers(2);
+    if (norm_fits_16_bits(ctx.build, rows, norm, affine, ctx.node.eventual_qparams())) {
+      ScaledInteger out = norm_of_bytes(ctx.build, rows, norm, affine);
+      out.id = ctx.build.reshape(out.id, shape);
+      return out;
+    }
+  }
   ScaledInteger out = normalized_rows(ctx.build, rows, norm);
   // As for softmax: the usual readers of a result that is not quantized have no rule for NaN.
   std::optional<ValueId> nan_mask;

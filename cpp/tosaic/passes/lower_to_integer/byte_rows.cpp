@@ -1,0 +1,222 @@
+#include "tosaic/passes/lower_to_integer/byte_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+
+namespace tosaic::passes {
+namespace {
+
+double largest_of(const std::optional<std::vector<double>>& numbers, double otherwise) {
+  if (!numbers) return otherwise;
+  double largest = 0;
+  for (const double number : *numbers) largest = std::max(largest, std::abs(number));
+  return largest;
+}
+
+// r * weight + bias for rows of 16 bits. Each constant has 16 bits, so Ethos-U widens it within the operator.
+ScaledInteger with_affine(IntegerBuilder& build, const ScaledInteger& r, const Affine& affine) {
+  constexpr double kMost = 32767;
+  IntegerMath m(build);
+  ScaledInteger out = r;
+  const auto constant = [&](const std::vector<double>& numbers, double unit, std::int64_t factor) {
+    std::vector<std::int64_t> integers;
+    for (const double number : numbers) integers.push_back(std::llround(number / unit) * factor);
+    return build.constant(DType::kI32, {1, static_cast<std::int64_t>(numbers.size())}, integers);
+  };
+  if (affine.weight) {
+    const double unit = largest_of(affine.weight, 1) / kMost;
+    const ScaledInteger narrow =
+        rescaled(build, out, DType::kI16, out.scale() * static_cast<double>(out.magnitude()) / kMost);
+    const std::int64_t most = 32767 * 32767;
+    out = {m.mul(widened(build, narrow).id, constant(*affine.weight, unit, 1), 0),
+           {narrow.scale() * unit},
+           0,
+           {-most, most}};
+  }
+  if (!affine.bias || largest_of(affine.bias, 0) == 0) return out;
+  const ScaledInteger narrow =
+      rescaled(build, out, DType::kI16, out.scale() * static_cast<double>(out.magnitude()) / kMost);
+  const double bias = largest_of(affine.bias, 0) / kMost;
+  const double unit = std::ldexp(std::max(narrow.scale(), bias), -14);
+  const int shift =
+      std::max(0, std::ilogb(bias / unit) + 1);  // a unit of the bias is 2^shift units of the sum
+  const ScaledInteger addend{constant(*affine.bias, std::ldexp(unit, shift), std::int64_t{1} << shift),
+                             {unit},
+                             0,
+                             {-(1 << 30), 1 << 30}};
+  const ScaledInteger product = rescaled(build, narrow, DType::kI32, unit);
+  return {m.add(product.id, addend.id),
+          {unit},
+          0,
+          {product.range.low - (1 << 29), product.range.high + (1 << 29)}};
+}
+
+// ---- numbers of rows, by operators that Ethos-U55 has: no GATHER, no AND, shifts that round ----
+
+// v = mantissa / 2^shift for v >= 1, with a mantissa in [2^30, 2^31).
+IntegerMath::Scaled normalized(IntegerMath& m, ValueId v) {
+  const ValueId shift = m.add(m.clz(v), -1);
+  return {m.left(v, shift), shift};
+}
+
+// The largest even number up to x, which is at least 0.
+ValueId even_of(IntegerMath& m, ValueId x) { return m.left(m.right(m.add(x, -1), 1, true), 1); }
+
+// 2^60 / v for v in [2^30, 2^31), by Newton's method, with a relative error below 2^-26. With d = v / 2^31 and
+// x in units of 2^-29: x = 48/17 - 32/17 * d is off by 1/17 at most, and x + x * (1 - d * x) by the square.
+ValueId reciprocal_of(IntegerMath& m, ValueId v) {
+  constexpr std::int64_t kOne = 1 << 29;
+  ValueId x =
+      m.sub(std::llround(48.0 / 17 * kOne), m.mul(v, m.number(v, std::llround(16.0 / 17 * kOne)), 30));
+  for (int step = 0; step < 3; ++step) x = m.add(x, m.mul(x, m.sub(kOne, m.mul(v, x, 31)), 29));
+  return x;
+}
+
+// 2^44.5 / sqrt(v) for v in [2^29, 2^31), by Newton's method, with a relative error below 2^-23. With w = v /
+// 2^31 and y in units of 2^-29: y = 2.134 - 1.22 * w is off by 9 % at most, and y + y * (1 - w * y^2) / 2 by
+// 3/2 of the square.
+ValueId reciprocal_root_of(IntegerMath& m, ValueId v) {
+  constexpr std::int64_t kOne = 1 << 29;
+  ValueId y = m.sub(std::llround(2.134 * kOne), m.mul(v, m.number(v, std::llround(0.61 * kOne)), 30));
+  for (int step = 0; step < 3; ++step) {
+    const ValueId product = m.mul(m.mul(y, y, 30), v, 31);  // w * y^2 in units of 2^-28
+    y = m.add(y, m.mul(y, m.sub(kOne / 2, product), 29));
+  }
+  return y;
+}
+
+}  // namespace
+
+std::int64_t extent(const IntegerBuilder& build, ValueId x, std::int64_t axis) {
+  return build.type(x).shape[static_cast<std::size_t>(axis)];
+}
+
+ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top) {
+  IntegerMath m(build);
+  ScaledInteger out = x;
+  out.id = m.sub(in_32_bits(build, x.id), in_32_bits(build, top));  // zero points cancel
+  out.zero_point = 0;
+  out.range = {x.range.low - x.range.high, 0};
+  out.minus_infinity.reset();
+  return out;
+}
+
+bool shares_fit_16_bits(const IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis,
+                        const std::optional<QParams>& to) {
+  constexpr double kLeastUnit = 0x1p-11;
+  constexpr std::int64_t kMostTerms = 4096;
+  return build.type(x.id).dtype == DType::kI8 && !x.axis && to && !to->axis &&
+         *std::ranges::min_element(to->scales) >= kLeastUnit && extent(build, x.id, axis) <= kMostTerms;
+}
+
+ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis) {
+  IntegerMath m(build);
+  constexpr std::int64_t kTop = 127, kHalf = 128;
+  const ScaledInteger least = below(build, x, m.max(x.id, axis));
+  const ScaledInteger d = rescaled(build, {least.id, {1.0}, 0, {-255, 0}}, DType::kI8, 1.0, kTop);
+  const auto byte = [&](int shift) {
+    std::vector<std::int64_t> entries;
+    for (std::int64_t q = -kHalf; q <= kTop; ++q) {
+      const double exp = std::exp(static_cast<double>(q - kTop) * x.scale());
+      entries.push_back(((std::llround(exp * 0xffffff) >> shift) & 255) - kHalf);
+    }
+    const ValueId id =
+        build.emit(Op::kTosaTable, NoAttrs{}, {d.id, build.constant(DType::kI8, {256}, entries)});
+    return ScaledInteger{id, {1.0}, -kHalf, {-kHalf, kTop}};
+  };
+  const ScaledInteger high = byte(16), middle = byte(8), low = byte(0);
+  const auto sum = [&](const ScaledInteger& bytes) { return m.sum(widened(build, bytes).id, axis); };
+  const ValueId total =
+      m.add(m.add(m.left(sum(high), 8), sum(middle)), m.right(sum(low), 8, true));  // at least 2^16 - 1
+  const IntegerMath::Scaled scaled = normalized(m, total);
+  const ValueId reciprocal =
+      m.minimum(m.right(reciprocal_of(m, scaled.mantissa), m.sub(29, scaled.shift), true), 32767);
+  const auto in_16_bits = [&](ValueId id, double unit, ValueRange range) {
+    return widened(build, rescaled(build, {id, {1.0}, 0, range}, DType::kI16, unit)).id;
+  };
+  const ScaledInteger upper = rescaled(build, high, DType::kI32, 1.0 / 256);
+  const ValueId exps = m.add(upper.id, widened(build, middle).id);
+  const ValueId product =
+      m.mul(in_16_bits(exps, 2.0, {0, 65535}), in_16_bits(reciprocal, 1.0, {0, 32767}), 0);
+  return {product, {std::ldexp(1.0, -IntegerMath::kExpBits)}, 0, {0, 32767 * 32767}};
+}
+
+bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
+                       const Affine& affine, const std::optional<QParams>& to) {
+  constexpr std::int64_t kMostTerms = 4096;
+  constexpr double kMostEps = 0x1p20;  // in squares of units of x; larger ones would leave these few bits
+  const std::int64_t count = extent(build, x.id, norm.axis);
+  const double eps = norm.eps / (x.scale() * x.scale()) * static_cast<double>(count);
+  if (build.type(x.id).dtype != DType::kI8 || x.axis || !to || to->axis || eps <= 0 || eps >= kMostEps)
+    return false;
+  const double largest = std::max(std::sqrt(static_cast<double>(count)) * largest_of(affine.weight, 1),
+                                  largest_of(affine.bias, 0));
+  return count >= 2 && count <= kMostTerms && largest_of(affine.weight, 1) > 0 &&
+         largest * 0x1p-13 <= *std::ranges::min_element(to->scales) / 8;
+}
+
+ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
+                            const Affine& affine) {
+  IntegerMath m(build);
+  const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
+  const auto n = static_cast<double>(count);
+  constexpr std::int64_t kMost = 32767;
+  const auto wide = [&](const ScaledInteger& x) { return widened(build, x).id; };
+  // i32 integers within `most` as i16, in a coarser unit.
+  const auto narrow = [&](ValueId id, std::int64_t most, double unit = 1.0) {
+    return rescaled(build, {id, {1.0}, 0, {-most, most}}, DType::kI16, unit);
+  };
+  ScaledInteger x = from;  // in units of 1
+  x.scales = {1.0};
+  const auto byte = [&](ValueId id) {
+    ScaledInteger same = x;
+    same.id = id;
+    return same;
+  };
+  ScaledInteger c;
+  ValueId f;
+  if (norm.centred) {
+    const ValueId sum = m.sum(wide(x), axis);
+    c = rescaled(build, {sum, {1 / n}, 0, {-255 * count, 255 * count}}, DType::kI8, 1.0, x.zero_point);
+    const ValueId rest = m.sub(sum, build.binary(Op::kTosaMul, wide(c), m.number(sum, count)));
+    f = rescaled(build, {rest, {1 / n}, 0, {-count, count}}, DType::kI32, 0x1p-15).id;
+  }
+  const auto less_mean = [&](ValueId id) {
+    return norm.centred ? m.sub(wide(byte(id)), wide(c)) : wide(byte(id));
+  };
+  const ScaledInteger d = norm.centred ? narrow(less_mean(x.id), 255) : rescaled(build, x, DType::kI16, 1.0);
+  const ValueId size = build.binary(Op::kTosaMaximum, m.abs(less_mean(m.max(x.id, axis))),
+                                    m.abs(less_mean(m.min(x.id, axis))));
+  // v has the shift h, which eps limits: n * eps * 2^h is below 2^29.
+  const ValueId squares = m.sum(m.mul(wide(d), wide(d), 0), axis);
+  const double eps = norm.eps / (from.scale() * from.scale()) * n;
+  const int most_shift = std::clamp(28 - std::ilogb(eps), 0, 30) & ~1;
+  const ValueId h = m.minimum(even_of(m, m.add(m.clz(m.maximum(squares, 1)), -2)), most_shift);
+  ValueId v = m.left(squares, h);
+  if (norm.centred) {
+    // n * f^2 in units of 2^-20, then of 2^-h
+    const ValueId mean = m.mul(m.mul(f, f, 0), m.number(f, count), 10);
+    v = m.sub(v, m.left(m.right(mean, m.maximum(m.sub(20, h), 0), true), m.maximum(m.add(h, -20), 0)));
+  }
+  const std::int64_t part = std::llround(std::ldexp(eps, most_shift));
+  v = m.add(v, m.right(m.number(v, part), m.sub(most_shift, h), true));
+  v = m.maximum(v, 1);
+  const ValueId even = even_of(m, m.add(m.clz(v), -1));
+  const ValueId root = reciprocal_root_of(m, m.left(v, even));
+  const ValueId j = m.add(m.clz(m.maximum(size, 1)), -17);
+  const ValueId exponent =
+      m.sub(m.right(m.add(h, even), 1, true), j);  // at most 1, but in rows of equal numbers
+  const ValueId g = m.minimum(m.right(root, m.maximum(m.sub(16, exponent), 0), true), kMost);
+  const ValueId scale = m.left(m.number(j, 1), j);
+  ScaledInteger y = narrow(m.mul(wide(d), wide(narrow(scale, kMost)), 0), kMost);
+  if (norm.centred) y = narrow(m.sub(wide(y), wide(narrow(m.mul(f, scale, 15), kMost))), kMost);
+  const auto most = static_cast<std::int64_t>(std::ceil(std::pow(2.0, 28.5) * 1.01));
+  const ScaledInteger r{
+      m.mul(wide(y), wide(narrow(g, kMost)), 0), {std::sqrt(n) * std::pow(2.0, -28.5)}, 0, {-most, most}};
+  return with_affine(build, r, affine);
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,68 @@
+// byte_rows: softmax and norms of rows of i8 numbers, for results that become i8.
+//
+// Elements have 8 and 16 bits. Ethos-U widens these within sums and products (legalize_tosa/widening.h) and
+// looks up tables of bytes within the operator before them; an operator over i32 takes two to four times as
+// long, and a GATHER twenty times. Numbers of a row, such as its sum, have 32 bits.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/integer_builder.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
+
+namespace tosaic::passes {
+
+// The extent of an axis of x.
+[[nodiscard]] std::int64_t extent(const IntegerBuilder& build, ValueId x, std::int64_t axis);
+// x - top in i32 and the unit of x, where `top` is the maximum of each row. The result is never positive.
+[[nodiscard]] ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top);
+
+// True if shares of i8 numbers may be computed with 15 bits: their errors, which shares_of_bytes() states, are
+// below an eighth of a unit of `to`.
+[[nodiscard]] bool shares_fit_16_bits(const IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis,
+                                      const std::optional<QParams>& to);
+// Shares of i8 numbers in units of 2^-30, with an error of at most 2^-14.4 plus the share times the number of
+// terms times 2^-25.
+//
+//   d = x - max, as i8           an exp has 24 bits, which are three bytes: e = 65536 * e2 + 256 * e1 + e0
+//   sum = sum(e) / 256           from the sums of the three bytes
+//   share = (e / 512) * r        15 bits each; r = 2^31 / sum
+//
+// Each byte is a TABLE of d, which Ethos-U looks up within the difference. Products and sums read 8 and 16
+// bits, which it widens within the operator. An exp of 30 bits would be a GATHER, and each step would read 32.
+[[nodiscard]] ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis);
+
+// A norm of rows, without weight and bias.
+struct Norm {
+  double eps = 0;
+  bool centred = true;  // subtract the mean of each row
+  int axis = 0;         // the last one, which has the elements of a row
+};
+
+// The weight and the bias of a norm, one number for each element of a row. None: 1, and 0.
+struct Affine {
+  std::optional<std::vector<double>> weight, bias;
+};
+
+// True if a norm of i8 numbers may be computed with 16 bits: the errors of norm_of_bytes() are then below an
+// eighth of a unit of `to`.
+[[nodiscard]] bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
+                                     const Affine& affine, const std::optional<QParams>& to);
+// A norm of rows of i8 numbers. Elements have 16 bits at most, which Ethos-U widens within products and
+// differences. Numbers of a row, such as v, have 32 bits.
+//
+//   d = x - c       c: the mean of the row, as an integer; 0 if the norm does not subtract the mean
+//   f = mean(d)     in units of 2^-15, from -1/2 to 1/2
+//   v = (sum(d^2) - n * f^2 + n * eps) * 2^h, with an even h for which v has 27 bits or more
+//   y = (d - f) * 2^j, where the largest |d| * 2^j of the row has 15 bits
+//   r = y * g, with g = sqrt(n / v) * 2^(h / 2 - j) in one unit for all rows
+//
+// sum(d^2) is exact, and at least half of it remains without n * f^2, since c is the nearest integer to the
+// mean. So the relative error of v is 2^-14 at most. The absolute errors of y, g and r are 2^-15 of the
+// largest number that a row can have, sqrt(n), and so are those of the product with the weight and of the
+// bias.
+[[nodiscard]] ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
+                                          const Affine& affine);
+
+}  // namespace tosaic::passes
