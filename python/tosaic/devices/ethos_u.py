@@ -43,6 +43,13 @@ VELA_PAYLOAD = Payload(
     cost=vela_cost,
 )
 
-U55_RECIPES = (DeviceRecipe("ethos-u55", "int8 for an Ethos-U55 with 128 multipliers.", ("ethos-u55-128",)),)
 
-U85_RECIPES = (DeviceRecipe("ethos-u85", "int8 for an Ethos-U85 with 256 multipliers.", ("ethos-u85-256",)),)
+def _recipe(family: str, macs: int, member: str) -> DeviceRecipe:
+    """Returns the recipe of a family: operators read and write 8 bits, which the device computes fastest."""
+    summary = f"int8 for an {family} with {macs} multipliers."
+    return DeviceRecipe(family.lower(), summary, (member,), every_operator=True)
+
+
+U55_RECIPES = (_recipe("Ethos-U55", 128, "ethos-u55-128"),)
+
+U85_RECIPES = (_recipe("Ethos-U85", 256, "ethos-u85-256"),)
