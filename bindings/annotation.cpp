@@ -1,5 +1,5 @@
-// Bindings of quant/annotation. Slots and specs are the dataclasses of tosaic.annotation.specs, with nodes by
-// name.
+// Bindings of quant/annotation. In Python, slots and specs are the dataclasses of tosaic.annotation.specs,
+// which refer to nodes by name.
 #include "annotation.h"
 
 #include <pybind11/stl.h>

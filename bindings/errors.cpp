@@ -61,8 +61,8 @@ std::string bytes_of(const py::str& text) {
   return py::reinterpret_steal<py::bytes>(encoded);
 }
 
-// Names of a message may come from a file: what would act on a terminal becomes an escape. `parts` have the
-// names themselves.
+// Names in a message may come from a file, so characters that would control a terminal are escaped. In
+// `parts`, names are not escaped.
 py::object make_error(const py::object& type, const ErrorParts& parts) {
   const py::object visible = py::module_::import("tosaic.base.visible").attr("visible");
   py::object error = type(visible(text_of(format_error(parts))));

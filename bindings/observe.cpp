@@ -21,7 +21,7 @@ using quant::Histogram;
 using quant::QRange;
 using quant::Range;
 
-// The shape around one axis of an array. Throws LayoutMismatch for an axis that the array does not have.
+// The number of elements before, on and after an axis. Throws LayoutMismatch if the array has no such axis.
 ChannelShape channel_shape(const Floats& samples, py::ssize_t axis) {
   const py::ssize_t rank = samples.ndim();
   if (axis < -rank || axis >= rank)

@@ -308,7 +308,7 @@ def _settled(
     lowered_before: _Array,
     file: bytes,
 ) -> Iterator[tuple[str, bool]]:
-    """Uses of programs that were run or lowered before the change, and whether each is right."""
+    """Uses of programs that ran or were lowered before weights changed; True if the old results remain."""
     yield "run again", _same(used.run(*sample), before)
     yield "saved after a run", _same(_saved(used, sample), before)
     yield "lowered after a run", tosaic.lower(used, target=low.target).to_bytes() == file

@@ -1,4 +1,4 @@
-"""20,000 random programs split between claimants. An interrupted run continues: results are stored."""
+"""Splits 20,000 random programs between claimants. Results are stored: another run goes on from there."""
 
 from __future__ import annotations
 

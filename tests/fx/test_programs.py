@@ -246,7 +246,7 @@ class Filled(nn.Module):
 def test_a_decomposed_program_writes_in_the_type_of_what_it_writes(
     dtype: torch.dtype, way: str, tmp_path: Path
 ) -> None:
-    """Torch's decomposition drops the cast and the broadcast of ``copy_``; its runtime copies."""
+    """Torch's decomposition of ``copy_`` drops the cast and the broadcast, but torch's runtime does both."""
     calls = [(torch.tensor([1.7, -2.2]) * k, torch.zeros(3, 2, dtype=dtype)) for k in (1, 2, 3)]
     program = torch.export.export(Filled(dtype), calls[0]).run_decompositions({})
     module, ours = program.module(), from_any(program, way, tmp_path)

@@ -19,7 +19,7 @@ FLOOR_DB = 6.0  # below the same network with a mask of bools
 
 @dataclass(frozen=True)
 class Accuracy:
-    """SQNR in dB against the floats: of the quantized program, and of the lowered one."""
+    """SQNR in dB against the results of the float network: of the quantized and of the lowered program."""
 
     quantized: float
     lowered: float
@@ -82,5 +82,5 @@ def of_spelling(spelling: str, value: str, is_input: bool, door: str, config: An
 
 
 def of_bools(door: str, config: Any = None) -> Accuracy:
-    """The accuracy of the same network with the same padding as bools."""
+    """The accuracy if the padding mask is a bool tensor, with which other spellings are compared."""
     return of_spelling("scores.masked_fill(bool, value)", "finfo.min", True, door, config)

@@ -116,7 +116,7 @@ def network(spelling: str, value: float, constant: torch.Tensor | None = None) -
 
 
 def masks(spelling: str, value: float, count: int, seed: int = 5) -> list[torch.Tensor]:
-    """Returns masks in which each row sees a key: causal ones with padding, or padding alone."""
+    """Returns masks of the spelling's kind, causal with padding or padding alone. No row hides all keys."""
     generator = torch.Generator().manual_seed(seed)
     kind = SPELLINGS[spelling][0]
     found = []

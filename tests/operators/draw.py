@@ -1,7 +1,7 @@
 """Strategies for arguments: shapes of ranks 0 to 6 with empty and size-1 axes, dtypes, values, attributes.
 
-The strategy of a row draws ``(args, kwargs)`` or ``(args, kwargs, keep)``. Everything shrinks to rank 0, size
-1, f32, kind ``normal``, seed 0.
+The strategy of a row (`checking.Row`) draws ``(args, kwargs)`` or ``(args, kwargs, keep)``; `keep` has the
+indices of the results to use. Tensors shrink to rank 0 or axes of size 1, f32, normal values and seed 0.
 """
 
 from __future__ import annotations

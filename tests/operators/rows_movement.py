@@ -229,8 +229,8 @@ ROWS["clone"] = Row(in_an_order(FORMATS))
 def converted(draw: Draw, form: str) -> Any:
     """Draws a tensor and a dtype to cast to.
 
-    Only floats that the integer dtype can represent are cast to it. For others the result is undefined in
-    C++, and so in torch.
+    If the dtype is an integer, all floats are in its range: C++, and so torch, does not define the result of
+    a cast for floats out of range.
     """
     dtype = draw(DTYPES)
     floats = dtype.is_floating_point

@@ -89,7 +89,7 @@ def _laid_out(port: Any, rng: np.random.Generator) -> Array:
 
 
 def _quantized(made: Callable[[int], Made]) -> Callable[[int], Made]:
-    """Makes the program, and quantizes it in the way of a user, if anything can be quantized."""
+    """Returns a maker of the same programs, quantized by `tosaic.quantize` if it can quantize anything."""
 
     def make(seed: int) -> Made:
         program, args = made(seed)

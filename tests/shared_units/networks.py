@@ -170,7 +170,7 @@ def generate(seed: int) -> Program:
 def samples_of(
     program: Program, count: int, first: int = 0, number: float | None = None
 ) -> list[tuple[Any, ...]]:
-    """Inputs of the network: some, but not all, elements of each column are hidden."""
+    """Inputs of the network: in each batch entry, the mask hides some of the rows, but not all of them."""
     out = []
     for at in range(first, first + count):
         torch.manual_seed(1000 * program.seed + at)

@@ -86,7 +86,7 @@ std::shared_ptr<const Device> device_of_target(std::string_view text) {
 }  // namespace
 
 const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants) {
-  // Composites are expanded in graphs for TOSA, so the needs of composites have no effect there.
+  // preserving_layout_needs() fits TOSA, too: it differs only for composites, which graphs for TOSA lack.
   const bool preserves = std::ranges::any_of(
       claimants, [](const Claimant& each) { return each.layout == &preserving_layout_needs(); });
   return preserves ? preserving_layout_needs() : target::tosa_layout_needs();

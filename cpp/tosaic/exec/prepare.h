@@ -30,8 +30,8 @@ namespace tosaic::exec {
 
 // One node at run time. An override gets it to write the results; an observer gets it after the results are
 // written. An absent optional operand has null data and rank 0. The views are dense and are valid during the
-// call only. The memory of the results is allocated: num_elements(shape) elements each. An override writes
-// all of them, and nothing else; they are not set before.
+// call only. The memory of the results is allocated, num_elements(shape) elements each, but not initialized.
+// An override writes all of these elements, and nothing else.
 struct NodeCall {
   const Graph& graph;
   const Node& node;

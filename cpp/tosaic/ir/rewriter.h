@@ -54,8 +54,8 @@ class Rewriter {
   // InternalError for other values.
   [[nodiscard]] ValueId map(ValueId old) const;
   [[nodiscard]] std::vector<ValueId> map_operands(const Node& node) const;
-  // Emits a node on behalf of `at`, the node being visited. It has the origin of `at`, merged after `extra`
-  // (the origin of an earlier node) if that is given.
+  // Emits a node on behalf of `at`, the node being visited. Its origin is that of `at` or, if `extra` (the
+  // origin of an earlier node) is not null, the union of both, `extra` first.
   ValueId emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
                const OriginRef& extra = nullptr);
   ValueId emit(const Node& at, Op op, Attrs attrs, std::initializer_list<ValueId> operands,

@@ -10,7 +10,7 @@
 //   rows       every other broadcast, after merging axes
 //
 // An array that already has the domain's element type is used without conversion. If no array needs a buffer,
-// a block is a whole array or a whole row. Threads share the blocks.
+// a block is a whole array or a whole row. Each thread computes some of the blocks.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -52,8 +52,8 @@ struct Base {
     load(from, to, count);
     return to;
   }
-  // The memory in which the results of a row are computed: scratch (which row() may use, too) or the result
-  // array. If they are in scratch, finish() converts them to the result array.
+  // Where the results of a row are computed: in the result array or in scratch, from which finish() converts
+  // them to the result array. If row() and out() both use scratch, they return the same memory.
   [[nodiscard]] T* out(const Arrays& arrays, int64_t offset) const {
     return store != nullptr ? piece<T>(arrays.scratch, row_scratch)
                             : reinterpret_cast<T*>(arrays.results[0] + offset * result_element);

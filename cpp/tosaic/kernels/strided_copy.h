@@ -41,8 +41,8 @@ class StridedCopy {
   // Runs the units [begin, end). Each step of the outer loops consists of `pieces_` units: the inner loop,
   // cut along shared_axis().
   void run_units(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
-  // The axis along which the inner loop is cut. For a transposition it is the column, if it is long enough:
-  // then each thread writes whole rows of the target, and no two threads write the same cache line.
+  // The axis along which the inner loop is cut. For a transposition it is column_ if that is long enough (a
+  // piece is whole rows of the target, and no two threads write one cache line), else row_.
   [[nodiscard]] const Axis& shared_axis() const;
   // Runs the inner loop for the part [begin, end) of shared_axis().
   void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;

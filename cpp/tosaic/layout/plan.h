@@ -2,11 +2,11 @@
 //
 // A node computes in one of its layout options (options.h). The plan chooses one for each node. An option is
 // considered if a neighbour's dim order fits one of its operands or results (choices.h). A value is made in
-// the order that its producer's option says. It is transposed once for each other order that is read, however
-// many readers and views (views.h) read it in that order. Constants cost nothing, since they are transposed
-// at compile time. Among these choices the plan has the least cost, unless the solver needed a search
-// (solver/solver.h): then another plan may cost less. In both cases the plan carries a certificate, a proof
-// of a lower bound of the cost, which `proven_bound` checks.
+// the order that its producer's option says. It is transposed once for each other order in which it is read,
+// however many readers and views (views.h) read it in that order. Constants cost nothing, since they are
+// transposed at compile time. No choice of the considered options costs less than the plan, unless the solver
+// needed a search (solver/solver.h). In both cases the plan carries a certificate, a proof of a lower bound
+// of the cost, which `proven_bound` checks.
 #pragma once
 
 #include <cstdint>

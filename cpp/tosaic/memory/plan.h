@@ -76,9 +76,9 @@ struct MemoryPlan {
 [[nodiscard]] MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs,
                                      const PlanOptions& options = {});
 
-// The byte offset of each result of `node` in operand 0, if the results are views of it: view operators, and
-// slice, select, split and unbind along the outermost axis of extent other than 1, if every offset is a
-// multiple of `alignment`. Returns nothing for other nodes.
+// The byte offset in operand 0 of each result of `node`, if the results are views of operand 0. Such nodes
+// are view operators; and slice, select, split and unbind along the outermost axis of extent other than 1,
+// with offsets that are multiples of `alignment`. Returns nothing for other nodes.
 [[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node,
                                                                    std::size_t alignment = kAlignment);
 

@@ -15,7 +15,7 @@ class GraphCopy {
 
   // True if the value has a copy, or stands for another value.
   [[nodiscard]] bool has(ValueId value) const { return made_[value.index()].valid(); }
-  // Lets a value of `out` stand for a value of the source.
+  // Lets `made`, a value of `out`, stand for `value`, a value of the source: of(value) then returns `made`.
   void set(ValueId value, ValueId made) { made_[value.index()] = made; }
   // The copy of a value, or an invalid id for an absent operand. A constant is copied when it is first read.
   // Throws InternalError for another value that was not copied yet.

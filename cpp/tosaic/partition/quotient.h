@@ -1,4 +1,4 @@
-// quotient: the dag in which each group is one node.
+// quotient: the dag in which each group is one node, and so is each node without a group (-).
 //
 //   0 -> 1 -> 2 -> 3    groups 0 0 - 1    quotient: {0 1} -> {2} -> {3}
 //

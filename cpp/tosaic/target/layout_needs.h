@@ -1,9 +1,9 @@
 // layout_needs: which dim orders the operators of a target take, as data.
 //
 // A canonical operator means the same in every dim order: layout/options.h knows how the order of a result
-// follows from the orders of the operands. A target implements an operator in some of these orders only, and
-// can transpose values of some dtypes only. LayoutNeeds says which. `tosa_layout_needs` is TOSA's table. A
-// claimant other than TOSA passes its own table (PassOptions::layout_needs).
+// follows from the orders of the operands. A target implements an operator in some orders only, and can
+// transpose some dtypes only. LayoutNeeds lists these orders and dtypes. `tosa_layout_needs` is TOSA's table.
+// Another claimant of nodes, such as a device, passes its own table (PassOptions::layout_needs).
 #pragma once
 
 #include <array>

@@ -92,9 +92,9 @@ class QParams:
         return int(self._only(self.zero_points, "zero_point"))
 
     def quantize(self, array: Any) -> _Array:
-        """Quantizes floats with the rounding and the clamp of torch's `quantize_per_tensor`; NaN becomes 0.
+        """Quantizes floats, rounding and clamping as torch's `quantize_per_tensor`; NaN becomes integer 0.
 
-        The result has the shape of `array`, and the numpy dtype of `dtype` (int8 for ``i4``).
+        The result has the shape of `array`, and the numpy dtype of `self.dtype` (int8 for ``i4``).
 
         Examples
         --------

@@ -76,7 +76,7 @@ class PlannedProgram:
         return self._positions[name]
 
     def value_of(self, slot: Slot) -> int:
-        """Returns the value of a slot, or -1 for a slot of several tensors."""
+        """Returns the index of the slot's value in the graph, or -1 if its call returns several tensors."""
         return self.values[self.call(slot.node if isinstance(slot, Output) else slot.producer)]
 
     @cached_property

@@ -41,7 +41,7 @@ class Operators:
     names : sequence of str
         Operators of TOSA (``"tosa.conv2d"``) if the device has a target, and of tosaic (``"conv"``) if not.
     input, second, result : sequence of str
-        Dtypes (``"i8"``) of the first operand, of the second one and of results; all of them if empty.
+        Dtypes (``"i8"``) that the first operand, the second one and results may have. Empty: any dtype.
     """
 
     names: Sequence[str]

@@ -11,7 +11,7 @@ import torch
 from tosaic.base.verbs import Verb
 
 Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
-"""An operator, its arguments after the tensor, and its keyword arguments."""
+"""An operator, its positional arguments without the first (the tensor), and its keyword arguments."""
 
 
 class Dialect(ABC):

@@ -286,7 +286,7 @@ class PteFile(Reportable):
         return self.method(name)
 
     def method(self, name: str | None = None) -> PteMethod:
-        """Returns a method: by default ``forward``, or the only one.
+        """Returns a method: by default ``forward`` or, if the file has only one method, that one.
 
         Raises
         ------

@@ -361,9 +361,9 @@ def _without_order_of_view(port: Port) -> Port:
 def _numbered(
     leaves: Sequence[Any], ports: Sequence[Port], places: Sequence[int]
 ) -> tuple[tuple[Port, ...], tuple[Any, ...]]:
-    """Returns the ports of the leaves that are tensors, and the leaves with the indices of these ports.
+    """Returns the ports of the leaves that are tensors, and the leaves with indices into these ports.
 
-    `places` has the index among the inputs or outputs of the graph for each of `ports`.
+    The given leaves have indices of inputs or outputs of the graph. `places` has this index for each port.
     """
     found: list[Port] = []
     numbered = []

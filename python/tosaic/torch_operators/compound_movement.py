@@ -571,7 +571,7 @@ def index_put(
 
 @on("index.Tensor", "_unsafe_index.Tensor")
 def index_tensors(c: Call, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
-    """A data-dependent mask selects a data-dependent number of elements; such calls become opaque."""
+    """Returns None, so that the call becomes opaque, if a mask and so the result's size depend on data."""
     whole = whole_indices(c, indices)
     if whole is None or all(index is None for index in whole):
         return None

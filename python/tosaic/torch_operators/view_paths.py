@@ -158,7 +158,7 @@ def _written(steps: tuple[Any, ...], m: Moves, x: Any, view: Any) -> Any:
 def path_between(
     outer: Region, inner: Region, is_written: bool = False, is_one_number: bool = False
 ) -> Path | None:
-    """Returns the path from a tensor to a tensor whose elements are in its memory.
+    """Returns the path from tensor `outer` to tensor `inner`, which is in the memory of `outer`.
 
     Parameters
     ----------
@@ -172,8 +172,8 @@ def path_between(
     Returns
     -------
     Path or None
-        None if `inner` has an element that `outer` lacks or another dtype, or repeats elements that are to be
-        replaced, or if the elements would have to be listed and there are too many.
+        None if `inner` has another dtype; if it has an element that `outer` lacks; if it repeats elements and
+        is to be written with different numbers; or if only a list of elements would do, which is too long.
     """
     if outer.layout is None or inner.layout is None or outer.memories != inner.memories:
         return None

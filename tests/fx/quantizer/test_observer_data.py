@@ -1,4 +1,4 @@
-"""Observers as data: what configurations accept, which observer a tensor gets, and the scales that follow."""
+"""Observers as plain data: which ones configurations accept and tensors get, and the resulting scales."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ Product linear(const Request& request) {
   return p;
 }
 
-// Offsets of the matrices of a batched operand, broadcast to `batch`.
+// By index of `batch`, to which the operand is broadcast: the offset of its matrix, in elements.
 std::vector<Index> matrix_offsets(const Shape& shape, const Shape& batch, Index matrix) {
   const Shape own(shape.size() > 2 ? shape.span().first(shape.size() - 2) : std::span<const Index>());
   const Dims strides = contiguous_strides(own);

@@ -116,7 +116,7 @@ struct ArcSine {
   ValueId far, angle;
 };
 
-// The ArcSine of `size`. The relative error of its polynomial is 4.9e-9 for operands z <= 1/2.
+// The ArcSine of a = `size`. The polynomial computes asin(z) for 0 <= z <= 1/2; its relative error is 4.9e-9.
 ArcSine arc_sine(Emitter& e, ValueId size) {
   const ValueId far = greater(e, size, 0.5);
   const ValueId half = e.mul(subtract_from(e, 1.0, size), 0.5);

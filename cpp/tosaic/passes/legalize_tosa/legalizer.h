@@ -100,7 +100,7 @@ class Legalizer {
   [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
   // The range of operand i, which is an integer, for all integers that the graph's inputs may have.
   [[nodiscard]] const ValueRange& integer_range_of(std::size_t i);
-  // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
+  // Operand i, reshaped to `rank` by leading logical axes of extent 1, in dim order `order`, of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
   // Throws UnsupportedOp ("not supported: ...") for the node.
   [[noreturn]] void refuse(std::string reason, std::string hint = {}) const;

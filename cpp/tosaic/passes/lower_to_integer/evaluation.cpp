@@ -70,7 +70,7 @@ ConstantRef converted(const ConstantRef& constant, DType dtype) {
   return make_constant(constant->name, dtype, constant->shape, values);
 }
 
-// True for integers without qparams, and for functions and views of them.
+// True for integers without qparams, and for floats that elementwise operators and views compute from them.
 bool is_counted(const Graph& graph, ValueId id) {
   for (;;) {
     if (graph.type(id).qparams) return false;

@@ -52,7 +52,7 @@ struct FunctionOperands {
 // finite (but for NaN at the ends of one variable). Throws NoIntegerForm if they are too coarse for their
 // readers.
 [[nodiscard]] std::optional<ScaledInteger> numbers_of(const RuleContext& ctx, const FunctionTable& table);
-// Does the same as function_table() for a node whose result is quantized or a bool, and emits the table.
+// Emits the table of a node with a quantized or bool result; the table is made as in function_table().
 [[nodiscard]] std::optional<RuleResult> tabulated_composition(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

@@ -108,7 +108,7 @@ void ValueMap::set_rounded(ValueId id) {
   }
 }
 
-// True if the value was rounded to another unit, or if it has the elements of such a value.
+// True if the value, or a value whose elements were only moved to make it, was rounded to a coarser scale.
 bool ValueMap::is_rounded(ValueId id) const {
   while (!forms_[id.index()].is_rounded) {
     const Node* const producer = source_->producer(id);

@@ -14,7 +14,7 @@ Segment read_segment(const State& state, const Place& place, const schema::Segme
   return {table.offset(), part_of(state.segments(), table.offset(), table.size())};
 }
 
-// An empty list of offsets means that the file has no such data; its segment is then meaningless.
+// A table without offsets describes no data. Its segment index then has no meaning and is not checked.
 Pieces read_pieces(State& state, const Place& place, const schema::Pieces& table, const File& file) {
   Pieces pieces{table.segment(), state.numbers<std::uint64_t>(place, table.offsets())};
   if (pieces.offsets.empty()) return pieces;

@@ -1,4 +1,4 @@
-// reader: the entry point of this folder, which reads a file whose bytes are aligned.
+// reader: the entry point of this folder, a function that reads a `.pte` file from aligned bytes.
 #pragma once
 
 #include "tosaic/ir/storage.h"

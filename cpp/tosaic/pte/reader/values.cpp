@@ -40,7 +40,7 @@ void check_shape(const Place& place, const Tensor& tensor) {
                      std::to_string(tensor.sizes.size()) + " axes", "(" + got + ")");
 }
 
-// For a tensor with data: throws unless its elements are inside of the data.
+// For a tensor with data: throws if its elements are not inside the buffer or segment to which it refers.
 void check_data(const Reader& reader, const Place& place, const Tensor& tensor) {
   const std::uint64_t size = byte_size(tensor);
   const File& file = reader.file;

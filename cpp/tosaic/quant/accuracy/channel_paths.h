@@ -37,7 +37,7 @@ struct ScaledReader {
 struct ScaledConstant {
   NodeId node;
   std::size_t operand = 0;
-  // The constant is broadcast to a tensor of rank `rank`; `place` says where its channels are.
+  // The constant is broadcast to a tensor of rank `rank`. `place`: its channels, as an axis of that tensor.
   std::size_t rank = 1;
   ChannelPlace place = {};
 };

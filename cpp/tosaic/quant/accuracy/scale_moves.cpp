@@ -43,7 +43,7 @@ std::optional<ScaleSource> contraction_source(const Graph& graph, const Node& no
   return source;
 }
 
-// A norm whose parameters have one element for each position of `axis`. The weight is added if it is absent.
+// A norm with a parameter for each position of `axis`. finish() adds a missing weight, which is 1 / scale.
 std::optional<ScaleSource> norm_source(const Graph& graph, const Node& node, std::size_t axis,
                                        bool has_bias) {
   const ValueId value = graph.result(node);

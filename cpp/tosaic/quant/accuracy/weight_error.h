@@ -20,8 +20,8 @@ struct WeightError {
   std::vector<double> channel_errors;  // by channel of the result
 };
 
-// `weights` and `rounded` are row-major, as the constant is. Throws LayoutMismatch for another number of
-// elements.
+// `weights` and `rounded` are row-major, as the weight constant of the contraction is. Throws LayoutMismatch
+// if the number of elements of either differs from that constant's.
 [[nodiscard]] WeightError weight_error(const Contraction& contraction, const SecondMoments& moments,
                                        std::span<const float> weights, std::span<const float> rounded);
 

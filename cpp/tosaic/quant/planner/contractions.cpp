@@ -112,7 +112,7 @@ std::optional<std::int64_t> Planner::input_channels(ValueId weight, std::optiona
   return type.shape[static_cast<std::size_t>(1 - *axis)];
 }
 
-// True if the input channels of the weight are several whole groups of `size`.
+// True if the number of input channels of the weight is a multiple of `size`, and greater than `size`.
 bool Planner::is_divided(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const {
   const std::optional<std::int64_t> channels = input_channels(weight, axis);
   return channels && *channels > size && *channels % size == 0;

@@ -76,8 +76,8 @@ struct LeftFloat {
   bool is_float = false;    // false: integer arithmetic, such as a sum that its reader rounds
 };
 
-// An operand of a join that has its own scale and is rescaled to the scale of the result. If both ranges of
-// samples nearly agree, the operand may have the scale of the result instead.
+// An operand of a join (cat, stack) that has its own scale and is rescaled to the scale of the result. If the
+// observed ranges of operand and result nearly agree, the operand may have the scale of the result instead.
 struct JoinedOperand {
   Slot operand, result;
   bool operator==(const JoinedOperand&) const = default;

@@ -42,7 +42,7 @@ std::optional<std::span<const std::byte>> zero_point_list(const Place& place, Fi
   return data.first(channels);
 }
 
-// Reads the constant operands of one operator, in the order in which visit_constant_operands calls.
+// Reads the constant operands of one operator. visit_constant_operands() calls one method for each, in order.
 class ConstantOperandReader {
  public:
   ConstantOperandReader(const Place& place, BlockState& state, std::size_t first)

@@ -121,7 +121,7 @@ class ExecutedMemory:
         return self._recorded(recorded, memory)  # the size depends on data
 
     def _declared(self, node: Node, row: OperatorRow, operands: Mapping[Node, Any]) -> Any:
-        """Returns what the schema of an operator of another library declares."""
+        """Returns the memory of results of a custom operator: new, or unknown if its schema has aliases."""
         recorded = node.meta.get("val")
         return self._unknown(recorded, node, operands) if row.shares else self._fresh(recorded, node)
 

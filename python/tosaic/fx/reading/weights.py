@@ -254,7 +254,7 @@ class Weights:
         return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
 
     def read(self, tensor: torch.Tensor, name: str = "") -> None:
-        """Records that the import depends on the elements of a tensor, not only on its memory."""
+        """Records that the import read the elements of a tensor, so that `verify` refuses later changes."""
         if id(tensor) in self._copies:
             return
         if not name:
