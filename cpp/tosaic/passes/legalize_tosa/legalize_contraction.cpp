@@ -85,13 +85,15 @@ ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs, std::int64_t zero_poi
   return input;
 }
 
-// A convolution whose large strides are folded into channels: an axis of stride s > 3 and its kernel are cut
-// into blocks of s elements, which become channels, and the stride becomes 1.
+// A convolution whose large strides are folded into channels: an axis of stride s > 3 and its kernel of
+// extent k are cut into blocks of s elements, which become channels, and the stride becomes 1. Of blocks that
+// are larger than the kernel, only the first k elements are read.
 //
 //   conv (16x16, stride 16) of (N, 224, 224, 3)   ->   conv (1x1) of (N, 14, 14, 16 * 16 * 3)
 //
-// Ethos-U has strides up to 3; of a larger one, Vela makes an operation for each window. A kernel that is no
-// multiple of s is padded with weights that are 0. Floats have no such weights: 0 times infinity is NaN.
+// Ethos-U has strides up to 3; of a larger one, Vela makes an operation for each window. A larger kernel that
+// is no multiple of s is padded with weights that are 0. Floats have no such weights: 0 times infinity is
+// NaN.
 struct Blocks {
   ValueId input, weight;
   Dims pad, stride;
@@ -103,32 +105,37 @@ std::optional<Blocks> in_blocks(Legalizer& l, const ConvInput& input, const Site
   if (l.logical_type(0).rank() != 4 || attrs.groups != 1) return std::nullopt;
   if (l.source().value(l.logical(1)).kind != ValueKind::kConstant) return std::nullopt;
   const Shape x = l.type(input.value).shape, &kernel = l.logical_type(1).shape;
-  Dims block{1, 1}, count{x[1], x[2]}, taps{kernel[2], kernel[3]}, stride = attrs.stride, pad = input.pad;
+  Dims block{1, 1}, read{1, 1}, count{x[1], x[2]}, taps{kernel[2], kernel[3]};
+  Dims stride = attrs.stride, pad = input.pad;
   Dims before = Dims::filled(4, 0), after = Dims::filled(4, 0), more_taps = Dims::filled(4, 0);
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t s = attrs.stride[i], k = kernel[i + 2];
     if (s <= kLargestStride) continue;
-    if (attrs.dilation[i] != 1 || (k % s != 0 && is_float(l.type(input.value).dtype))) return std::nullopt;
+    const bool pads_kernel = k > s && k % s != 0;
+    if (attrs.dilation[i] != 1 || (pads_kernel && is_float(l.type(input.value).dtype))) return std::nullopt;
     block[i] = s;
+    read[i] = std::min(k, s);
     taps[i] = (k + s - 1) / s;
     count[i] = l.result_type().shape[i + 2] - 1 + taps[i];
     before[i + 1] = input.pad[2 * i];
     after[i + 1] = count[i] * s - x[i + 1] - before[i + 1];
-    more_taps[i + 1] = taps[i] * s - k;
+    more_taps[i + 1] = taps[i] * read[i] - k;
     stride[i] = 1;
     pad[2 * i] = pad[2 * i + 1] = 0;
   }
-  const std::int64_t channels = block[0] * block[1] * x[3];
+  const std::int64_t channels = read[0] * read[1] * x[3];
   if (block[0] * block[1] == 1 || channels > kMostChannels) return std::nullopt;
-  // (n, block[0] * count[0], block[1] * count[1], c) -> (n, count[0], count[1], block[0] * block[1] * c)
-  const auto cut = [&](ValueId value, std::int64_t n, const Dims& blocks) {
-    const ValueId rows = l.reshape(value, {n * blocks[0], block[0], blocks[1], block[1] * x[3]});
-    return l.reshape(l.transpose(rows, {0, 2, 1, 3}), {n, blocks[0], blocks[1], channels});
+  // (n, size[0] * blocks[0], size[1] * blocks[1], c) -> (n, blocks[0], blocks[1], read[0] * read[1] * c)
+  const auto cut = [&](ValueId value, std::int64_t n, const Dims& blocks, const Dims& size) {
+    const ValueId rows = l.reshape(value, {n * blocks[0], size[0], blocks[1], size[1] * x[3]});
+    const ValueId kept =
+        l.slice(rows, Dims::filled(4, 0), {n * blocks[0], read[0], blocks[1], read[1] * x[3]});
+    return l.reshape(l.transpose(kept, {0, 2, 1, 3}), {n, blocks[0], blocks[1], channels});
   };
   const ValueId padded = l.pad(input.value, before, after, static_cast<double>(site.input_zp));
   const ValueId weight =
       l.pad(l.operand(1, nhwc()), Dims::filled(4, 0), more_taps, static_cast<double>(site.weight_zp));
-  return Blocks{cut(padded, x[0], count), cut(weight, kernel[0], taps), pad, stride};
+  return Blocks{cut(padded, x[0], count, block), cut(weight, kernel[0], taps, read), pad, stride};
 }
 
 ValueId group_slice(Legalizer& l, ValueId x, std::size_t axis, std::int64_t group, std::int64_t groups) {
