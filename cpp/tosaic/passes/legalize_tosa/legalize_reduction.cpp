@@ -103,15 +103,16 @@ bool has_argmax(const Legalizer& l, DType dtype) {
 //
 //   (b, rows, n)  -- transpose -->  (b, n, rows)  -- maximum -->  (b, 1, rows)  -- reshape -->  (b, rows, 1)
 //
-// Vela 5.2 counts 486,000 cycles for (3, 197, 197) of i8, and 63,000 + 38,000 for transpose and maximum.
+// Vela 5.2 counts 486,000 cycles for (3, 197, 197) of i8, and 63,000 + 38,000 for transpose and maximum. For
+// few rows, and for long ones, the transpose would cost more than it saves.
 ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
-  constexpr std::int64_t kFewRows = 4;
+  constexpr std::int64_t kFewRows = 16, kLongestRow = 2048, kFewElements = 4096;
   Shape shape = l.type(x).shape;
   const DType dtype = l.type(x).dtype;
   const bool is_extreme = op == Op::kTosaReduceMax || op == Op::kTosaReduceMin;
   const std::int64_t n = shape.back(), rows = transposed_rows(shape);
-  if (!is_extreme || axis + 1 != shape.size() || (dtype != DType::kI8 && dtype != DType::kI16) || n == 1 ||
-      rows < kFewRows)
+  if (!is_extreme || axis + 1 != shape.size() || (dtype != DType::kI8 && dtype != DType::kI16) ||
+      rows < kFewRows || n > kLongestRow || rows * n < kFewElements)
     return emit_reduction(l, op, x, axis);
   const std::int64_t batch = num_elements(shape) / (rows * n);
   const ValueId columns = l.transpose(l.reshape(x, {batch, rows, n}), {0, 2, 1});
