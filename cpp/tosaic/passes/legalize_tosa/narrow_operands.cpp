@@ -5,9 +5,9 @@
 //   const %c: i32[192]                       ->    %w = rescale(%x)  %v = rescale(%c)
 //   %y = add(%w, %c)                               %y = add(%w, %v)
 //
-// Ethos-U then computes both RESCALEs within the operator (widening.h). With a constant of 32 bits it computes
-// neither: it writes and reads the widened operand. Most such constants are folded from a RESCALE of quantized
-// numbers; the pass finds its multiplier again. All elements must be exactly those of the constant.
+// Ethos-U then computes both RESCALEs within the operator (widening.h). With a constant of 32 bits it
+// computes neither: it writes and reads the widened operand. Most such constants are folded from a RESCALE of
+// quantized numbers; the pass finds its multiplier again. All elements must be exactly those of the constant.
 
 #include <algorithm>
 #include <cmath>
@@ -134,6 +134,7 @@ class Operands {
     if (!found) return false;
     TosaRescaleAttrs widen;
     widen.dtype = DType::kI32;
+    widen.rounding_mode = attrs.rounding_mode;
     widen.input_zp = found->zero_point;
     widen.multiplier = {found->by.multiplier};
     widen.shift = {found->by.shift};

@@ -159,7 +159,8 @@ ValueId in_32_bits(IntegerBuilder& build, ValueId id) {
   if (dtype != DType::kI8 && dtype != DType::kI16) return build.cast(id, DType::kI32);
   RescaleAttrs attrs;
   const double one[] = {1.0};
-  attrs.rescale = quant::plan_rescale({dtype, 0}, {DType::kI32, 0}, one);
+  attrs.rescale =
+      quant::plan_rescale({dtype, 0}, {DType::kI32, 0}, one, {.rounding_mode = build.rules().rounding_mode});
   return build.emit(Op::kRescale, attrs, {id});
 }
 
