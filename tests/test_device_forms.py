@@ -48,8 +48,9 @@ def test_the_rows_of_a_linear_layer_are_the_width_of_its_image() -> None:
         (nn.Conv2d(3, 8, 7, 4, padding=2), (2, 3, 30, 29)),
         (nn.Conv1d(1, 8, 10, 5), (1, 1, 403)),
         (nn.Conv2d(4, 8, 3, (5, 2)), (1, 4, 23, 17)),
+        (nn.Conv2d(4, 8, 2, 7, padding=1), (1, 4, 23, 17)),
     ],
-    ids=["patches", "overlapping windows", "audio", "windows that skip rows"],
+    ids=["patches", "overlapping windows", "audio", "windows that skip rows", "small windows"],
 )
 def test_large_strides_become_channels(conv: nn.Module, shape: tuple[int, ...]) -> None:
     sample = torch.randn(shape)
@@ -92,9 +93,9 @@ def test_shares_of_bytes_are_exact_to_an_eighth_of_a_unit(count: int) -> None:
 
 
 def test_a_softmax_of_bytes_gathers_rows_only_and_computes_maxima_of_columns() -> None:
-    lowered = lowered_to_bytes(nn.Softmax(-1), torch.randn(3, 16, 64))
+    lowered = lowered_to_bytes(nn.Softmax(-1), torch.randn(3, 32, 64))
     gathered = [node.results[0].shape for node in lowered.graph.nodes if node.op == "tosa.gather"]
-    assert all(np.prod(shape) <= 3 * 16 for shape in gathered)
+    assert all(np.prod(shape) <= 3 * 32 for shape in gathered)
     (top,) = [node for node in lowered.graph.nodes if node.op == "tosa.reduce_max"]
     assert top.attrs["axis"] == top.operands[0].shape.index(64)
     assert top.attrs["axis"] < len(top.operands[0].shape) - 1
@@ -105,7 +106,7 @@ def readers_of(lowered: tosaic.Lowered, value: Any) -> int:
 
 
 def test_a_table_of_a_difference_and_a_widened_operand_have_one_reader() -> None:
-    lowered = lowered_to_bytes(nn.Softmax(-1), torch.randn(3, 16, 64))
+    lowered = lowered_to_bytes(nn.Softmax(-1), torch.randn(3, 32, 64))
     for node in lowered.graph.nodes:
         if node.op == "tosa.table":
             assert readers_of(lowered, node.operands[0]) == 1
@@ -163,6 +164,47 @@ def test_norms_of_bytes_are_exact_to_an_eighth_of_a_unit(kind: Any, count: int, 
     error = np.abs(np.asarray(lowered.run(sample)) - exact) / out.scales[0]
     assert error.max() <= 0.5 + 1 / 8
     assert equals_reference_model(lowered, sample)
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (nn.LayerNorm(1024), (32, 1024)),
+        (nn.RMSNorm(768), (1, 768)),
+        (nn.RMSNorm(2048), (8, 2048)),
+        (nn.GroupNorm(2, 8), (1, 8, 6, 6)),
+    ],
+    ids=["wide", "one row", "long rows", "groups"],
+)
+def test_norms_of_ordinary_widths_have_no_gather(norm: nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    assert norm.weight is not None
+    norm.weight.data += 0.2 * torch.randn_like(norm.weight)
+    sample = torch.randn(shape)
+    lowered = lowered_to_bytes(norm, sample)
+    assert not {"tosa.gather", "tosa.bitwise_and"} & set(operators(lowered))
+    assert equals_reference_model(lowered, sample)
+
+
+class Largest(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.amax(-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "transposed"), [((3, 197, 197), True), ((4, 4096), False), ((2, 3, 8), False)]
+)
+def test_a_maximum_is_over_columns_if_the_transpose_is_worth_it(
+    shape: tuple[int, ...], transposed: bool
+) -> None:
+    lowered = lowered_to_bytes(Largest(), torch.randn(shape))
+    assert ("tosa.transpose" in operators(lowered)) == transposed
+
+
+def test_a_kernel_smaller_than_a_large_stride_has_as_many_weights() -> None:
+    lowered = lowered_to_bytes(nn.Conv2d(16, 16, 1, 8), torch.randn(1, 16, 33, 32))
+    (conv,) = [node for node in lowered.graph.nodes if node.op == "tosa.conv2d"]
+    assert conv.operands[1].shape == (16, 1, 1, 16)
 
 
 class Shifted(nn.Module):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 
@@ -16,42 +17,50 @@ double largest_of(const std::optional<std::vector<double>>& numbers, double othe
   return largest;
 }
 
+// The largest numbers of the rows, and of their products with the weight, that are not beyond the range of
+// `to` after the weight and the bias.
+struct Reach {
+  double row = 0, product = 0;
+};
+
+Reach reach_of(std::int64_t count, const Affine& affine, const QParams& to) {
+  const double largest = largest_number(to) + 2 * to.scales.front() + largest_of(affine.bias, 0);
+  const double least = std::sqrt(static_cast<double>(count)) * 1.01;  // no row has larger numbers
+  double row = affine.weight ? 0 : largest;
+  if (affine.weight)
+    for (const double weight : *affine.weight)
+      if (weight != 0) row = std::max(row, largest / std::abs(weight));
+  row = std::min(row, least);
+  return {row, std::min(row * largest_of(affine.weight, 1), largest)};
+}
+
 // r * weight + bias for rows of 16 bits. Each constant has 16 bits, so Ethos-U widens it within the operator.
-ScaledInteger with_affine(IntegerBuilder& build, const ScaledInteger& r, const Affine& affine) {
-  constexpr double kMost = 32767;
+ScaledInteger with_affine(IntegerBuilder& build, const ScaledInteger& r, const Affine& affine,
+                          const Reach& reach) {
+  constexpr std::int64_t kMost = 32767;
   IntegerMath m(build);
-  ScaledInteger out = r;
   const auto constant = [&](const std::vector<double>& numbers, double unit, std::int64_t factor) {
     std::vector<std::int64_t> integers;
     for (const double number : numbers) integers.push_back(std::llround(number / unit) * factor);
     return build.constant(DType::kI32, {1, static_cast<std::int64_t>(numbers.size())}, integers);
   };
+  ScaledInteger out = r;
   if (affine.weight) {
     const double unit = largest_of(affine.weight, 1) / kMost;
-    const ScaledInteger narrow =
-        rescaled(build, out, DType::kI16, out.scale() * static_cast<double>(out.magnitude()) / kMost);
-    const std::int64_t most = 32767 * 32767;
-    out = {m.mul(widened(build, narrow).id, constant(*affine.weight, unit, 1), 0),
-           {narrow.scale() * unit},
-           0,
-           {-most, most}};
+    const ScaledInteger row = rescaled(build, r, DType::kI16, reach.row / kMost);
+    const ValueId product = m.mul(widened(build, row).id, constant(*affine.weight, unit, 1), 0);
+    out = {product, {row.scale() * unit}, 0, {-kMost * kMost, kMost * kMost}};
   }
   if (!affine.bias || largest_of(affine.bias, 0) == 0) return out;
-  const ScaledInteger narrow =
-      rescaled(build, out, DType::kI16, out.scale() * static_cast<double>(out.magnitude()) / kMost);
+  const ScaledInteger product = rescaled(build, out, DType::kI16, reach.product / kMost);
   const double bias = largest_of(affine.bias, 0) / kMost;
-  const double unit = std::ldexp(std::max(narrow.scale(), bias), -14);
+  const double unit = std::ldexp(std::max(product.scale(), bias), -14);
   const int shift =
       std::max(0, std::ilogb(bias / unit) + 1);  // a unit of the bias is 2^shift units of the sum
-  const ScaledInteger addend{constant(*affine.bias, std::ldexp(unit, shift), std::int64_t{1} << shift),
-                             {unit},
-                             0,
-                             {-(1 << 30), 1 << 30}};
-  const ScaledInteger product = rescaled(build, narrow, DType::kI32, unit);
-  return {m.add(product.id, addend.id),
-          {unit},
-          0,
-          {product.range.low - (1 << 29), product.range.high + (1 << 29)}};
+  const ValueId addend = constant(*affine.bias, std::ldexp(unit, shift), std::int64_t{1} << shift);
+  const ScaledInteger wide = rescaled(build, product, DType::kI32, unit);
+  const std::int64_t most = std::int64_t{1} << 29;  // of the bias
+  return {m.add(wide.id, addend), {unit}, 0, {wide.range.low - most, wide.range.high + most}};
 }
 
 // ---- numbers of rows, by operators that Ethos-U55 has: no GATHER, no AND, shifts that round ----
@@ -65,8 +74,9 @@ IntegerMath::Scaled normalized(IntegerMath& m, ValueId v) {
 // The largest even number up to x, which is at least 0.
 ValueId even_of(IntegerMath& m, ValueId x) { return m.left(m.right(m.add(x, -1), 1, true), 1); }
 
-// 2^60 / v for v in [2^30, 2^31), by Newton's method, with a relative error below 2^-26. With d = v / 2^31 and
-// x in units of 2^-29: x = 48/17 - 32/17 * d is off by 1/17 at most, and x + x * (1 - d * x) by the square.
+// 2^60 / v for v in [2^30, 2^31), by Newton's method, with a relative error below 2^-26. With d = v / 2^31
+// and x in units of 2^-29: x = 48/17 - 32/17 * d is off by 1/17 at most, and x + x * (1 - d * x) by the
+// square.
 ValueId reciprocal_of(IntegerMath& m, ValueId v) {
   constexpr std::int64_t kOne = 1 << 29;
   ValueId x =
@@ -145,21 +155,20 @@ ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std
 }
 
 bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
-                       const Affine& affine, const std::optional<QParams>& to) {
+                       const Affine& affine, const QParams& to) {
   constexpr std::int64_t kMostTerms = 4096;
   constexpr double kMostEps = 0x1p20;  // in squares of units of x; larger ones would leave these few bits
   const std::int64_t count = extent(build, x.id, norm.axis);
-  const double eps = norm.eps / (x.scale() * x.scale()) * static_cast<double>(count);
-  if (build.type(x.id).dtype != DType::kI8 || x.axis || !to || to->axis || eps <= 0 || eps >= kMostEps)
-    return false;
-  const double largest = std::max(std::sqrt(static_cast<double>(count)) * largest_of(affine.weight, 1),
-                                  largest_of(affine.bias, 0));
-  return count >= 2 && count <= kMostTerms && largest_of(affine.weight, 1) > 0 &&
-         largest * 0x1p-13 <= *std::ranges::min_element(to->scales) / 8;
+  const auto n = static_cast<double>(count);
+  const double eps = norm.eps / (x.scale() * x.scale()) * n, weight = largest_of(affine.weight, 1);
+  if (build.type(x.id).dtype != DType::kI8 || x.axis || to.axis || eps <= 0 || eps >= kMostEps) return false;
+  if (count < 2 || count > kMostTerms || weight == 0) return false;
+  const double error = weight * (std::sqrt(n) + 2 * reach_of(count, affine, to).row) * 0x1p-15;
+  return std::max(error, largest_of(affine.bias, 0) * 0x1p-15) <= to.scales.front() / 8;
 }
 
 ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
-                            const Affine& affine) {
+                            const Affine& affine, const QParams& to) {
   IntegerMath m(build);
   const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
   const auto n = static_cast<double>(count);
@@ -216,7 +225,7 @@ ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, co
   const auto most = static_cast<std::int64_t>(std::ceil(std::pow(2.0, 28.5) * 1.01));
   const ScaledInteger r{
       m.mul(wide(y), wide(narrow(g, kMost)), 0), {std::sqrt(n) * std::pow(2.0, -28.5)}, 0, {-most, most}};
-  return with_affine(build, r, affine);
+  return with_affine(build, r, affine, reach_of(count, affine, to));
 }
 
 }  // namespace tosaic::passes

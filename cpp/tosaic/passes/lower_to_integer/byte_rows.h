@@ -18,8 +18,8 @@ namespace tosaic::passes {
 // x - top in i32 and the unit of x, where `top` is the maximum of each row. The result is never positive.
 [[nodiscard]] ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top);
 
-// True if shares of i8 numbers may be computed with 15 bits: their errors, which shares_of_bytes() states, are
-// below an eighth of a unit of `to`.
+// True if shares of i8 numbers may be computed with 15 bits: their errors, which shares_of_bytes() states,
+// are below an eighth of a unit of `to`.
 [[nodiscard]] bool shares_fit_16_bits(const IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis,
                                       const std::optional<QParams>& to);
 // Shares of i8 numbers in units of 2^-30, with an error of at most 2^-14.4 plus the share times the number of
@@ -30,7 +30,8 @@ namespace tosaic::passes {
 //   share = (e / 512) * r        15 bits each; r = 2^31 / sum
 //
 // Each byte is a TABLE of d, which Ethos-U looks up within the difference. Products and sums read 8 and 16
-// bits, which it widens within the operator. An exp of 30 bits would be a GATHER, and each step would read 32.
+// bits, which it widens within the operator. An exp of 30 bits would be a GATHER, and each step would read
+// 32.
 [[nodiscard]] ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis);
 
 // A norm of rows, without weight and bias.
@@ -48,7 +49,7 @@ struct Affine {
 // True if a norm of i8 numbers may be computed with 16 bits: the errors of norm_of_bytes() are then below an
 // eighth of a unit of `to`.
 [[nodiscard]] bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
-                                     const Affine& affine, const std::optional<QParams>& to);
+                                     const Affine& affine, const QParams& to);
 // A norm of rows of i8 numbers. Elements have 16 bits at most, which Ethos-U widens within products and
 // differences. Numbers of a row, such as v, have 32 bits.
 //
@@ -59,10 +60,11 @@ struct Affine {
 //   r = y * g, with g = sqrt(n / v) * 2^(h / 2 - j) in one unit for all rows
 //
 // sum(d^2) is exact, and at least half of it remains without n * f^2, since c is the nearest integer to the
-// mean. So the relative error of v is 2^-14 at most. The absolute errors of y, g and r are 2^-15 of the
-// largest number that a row can have, sqrt(n), and so are those of the product with the weight and of the
-// bias.
+// mean. So the relative error of v is 2^-14 at most. Let F be the largest r that is not beyond the range of
+// `to` after weight and bias; r saturates there. The absolute error of r is below (sqrt(n) + F) * 2^-15,
+// since g has at least 14.5 bits less those of sqrt(n) / r. The product with the weight, and the bias, add F
+// * 2^-15 times the largest weight.
 [[nodiscard]] ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
-                                          const Affine& affine);
+                                          const Affine& affine, const QParams& to);
 
 }  // namespace tosaic::passes

@@ -320,18 +320,18 @@ RuleResult integer_norm(const RuleContext& ctx) {
   }
   ScaledInteger rows = x;
   rows.id = as_rows(ctx.build, x, row);
-  const auto is_constant = [&](std::size_t i) { return !ctx.node.has(i) || ctx.is_known(i); };
-  if (op != Op::kGroupNorm && is_constant(1) && is_constant(2)) {
-    Affine affine;
-    if (ctx.node.has(1)) affine.weight = ctx.numbers(1);
-    if (ctx.node.has(2)) affine.bias = ctx.numbers(2);
-    if (norm_fits_16_bits(ctx.build, rows, norm, affine, ctx.node.eventual_qparams())) {
-      ScaledInteger out = norm_of_bytes(ctx.build, rows, norm, affine);
-      out.id = ctx.build.reshape(out.id, shape);
-      return out;
-    }
-  }
-  ScaledInteger out = normalized_rows(ctx.build, rows, norm);
+  // A group norm has a weight for each channel, not for each element of a row: its weights are multiplied
+  // below.
+  const bool is_affine = op != Op::kGroupNorm;
+  const auto constant = [&](std::size_t i) {
+    return ctx.node.has(i) && ctx.is_known(i) ? std::optional(ctx.numbers(i)) : std::nullopt;
+  };
+  const Affine affine{constant(1), constant(2)};
+  const bool is_known = (affine.weight || !ctx.node.has(1)) && (affine.bias || !ctx.node.has(2));
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const bool is_short = to && is_known && norm_fits_16_bits(ctx.build, rows, norm, affine, *to);
+  ScaledInteger out = is_short ? norm_of_bytes(ctx.build, rows, norm, is_affine ? affine : Affine{}, *to)
+                               : normalized_rows(ctx.build, rows, norm);
   // As for softmax: the usual readers of a result that is not quantized have no rule for NaN.
   std::optional<ValueId> nan_mask;
   if (out.nan_mask && needs_nan(ctx.node))
@@ -344,8 +344,8 @@ RuleResult integer_norm(const RuleContext& ctx) {
           for (std::size_t k = 2; k < shape.size(); ++k) own.push_back(1);
         return own;
       };
-  if (ctx.node.has(1)) out = times(ctx, out, 1, along(1));
-  if (ctx.node.has(2)) out = plus(ctx, out, 2, along(2));
+  if (ctx.node.has(1) && !(is_short && is_affine)) out = times(ctx, out, 1, along(1));
+  if (ctx.node.has(2) && !(is_short && is_affine)) out = plus(ctx, out, 2, along(2));
   out.nan_mask = nan_mask;
   return out;
 }
