@@ -69,11 +69,11 @@ class Interrupted(nn.Module):
 
 
 class Strided(nn.Module):
-    """Two convolutions, of which the second has a stride that Ethos-U55 does not have."""
+    """Two convolutions, of which the second has a stride with a dilation that Ethos-U55 does not have."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.near, self.far = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 4, 4)
+        self.near, self.far = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 4, 4, dilation=2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.far(torch.relu(self.near(x)))
