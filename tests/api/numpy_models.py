@@ -155,6 +155,7 @@ INTEGER_MODELS: dict[str, Callable[[tosaic.NodeCall], _Array]] = {
     "tosa.clamp": clamp,
     "tosa.reduce_sum": reduced(np.sum),
     "tosa.reduce_max": lambda call: call.operand("input").max(axis=call.attrs["axis"], keepdims=True),
+    "tosa.reduce_min": lambda call: call.operand("input").min(axis=call.attrs["axis"], keepdims=True),
     "tosa.reshape": lambda call: call.operand("input").reshape(call.attrs["shape"]),
     "tosa.transpose": lambda call: call.operand("input").transpose(call.attrs["perm"]),
 }

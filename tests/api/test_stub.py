@@ -31,11 +31,10 @@ def declared(tree: ast.AST) -> dict[str, ast.stmt]:
 
 
 def _is_type_alias(name: str, each: ast.stmt) -> bool:
-    """True for a name of the stub alone: a type variable, another name of a type, or the fields of a dict."""
+    """True for a name of the stub alone: a type variable, another name of a type, fields, or a base."""
     if not name.startswith("_") or name.startswith("__"):
         return False
-    is_fields = isinstance(each, ast.ClassDef) and [ast.unparse(base) for base in each.bases] == ["TypedDict"]
-    return is_fields or isinstance(each, ast.Assign | ast.AnnAssign)
+    return isinstance(each, ast.ClassDef | ast.Assign | ast.AnnAssign)
 
 
 def names_of(owner: Any) -> set[str]:

@@ -6,8 +6,8 @@
 //
 // Ethos-U looks up a table while it writes the result of another operator, for nothing, if nothing else reads
 // that result. A TABLE by itself takes more than twice as long as an elementwise operator whose operands are
-// widened bytes (widening.h): Vela 5.2 counts 64,000 cycles for 116,000 bytes, and 29,000 for their difference.
-// Operators with other operands stay shared: to compute them twice costs more than the TABLE.
+// widened bytes (widening.h): Vela 5.2 counts 64,000 cycles for 116,000 bytes, and 29,000 for their
+// difference. Operators with other operands stay shared: to compute them twice costs more than the TABLE.
 
 #include <algorithm>
 

@@ -507,8 +507,7 @@ class FunctionsOfRows {
     }
     IntegerMath math(ctx_.build);
     const int fraction = octaves.fraction_bits();
-    const ValueId x =
-        ctx_.build.bounded(in_32_bits(ctx_.build, variable_.x.id), variable_.x.range, curved);
+    const ValueId x = ctx_.build.bounded(in_32_bits(ctx_.build, variable_.x.id), variable_.x.range, curved);
     const ValueId within = octaves.signed_position(ctx_.build, x);
     const ValueId at = math.add(within, starts(2 * octaves.count() << fraction));
     const ValueId finer = math.on_lines(at, fraction, knots);
