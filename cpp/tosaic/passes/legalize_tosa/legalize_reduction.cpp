@@ -66,8 +66,10 @@ ValueId emit_reduction(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
 std::int64_t transposed_rows(const Shape& shape) {
   constexpr std::int64_t kMostExchanged = 65536;
   std::int64_t rows = 1;
-  for (std::size_t i = shape.size() - 1; i-- > 0 && rows * shape[i] * shape.back() <= kMostExchanged;)
-    rows *= shape[i];
+  for (std::size_t i = shape.size() - 1; i > 0; --i) {
+    if (rows * shape[i - 1] * shape.back() > kMostExchanged) break;
+    rows *= shape[i - 1];
+  }
   return rows;
 }
 

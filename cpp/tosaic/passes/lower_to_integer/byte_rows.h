@@ -64,7 +64,7 @@ struct Affine {
 // `to` after weight and bias; r saturates there. The absolute error of r is below (sqrt(n) + F) * 2^-15,
 // since g has at least 14.5 bits less those of sqrt(n) / r. The product with the weight, and the bias, add F
 // * 2^-15 times the largest weight.
-[[nodiscard]] ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
+[[nodiscard]] ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
                                           const Affine& affine, const QParams& to);
 
 }  // namespace tosaic::passes
