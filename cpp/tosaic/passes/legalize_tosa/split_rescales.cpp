@@ -21,18 +21,10 @@ namespace {
 
 constexpr std::array kUnary{Op::kTosaAbs, Op::kTosaClz, Op::kTosaNegate};
 
-// Whether `reader` computes the RESCALE of its operand `slot` by itself, if it alone reads its result.
+// Whether Ethos-U computes `rescale`, which makes an operand of `reader`, within the reader.
 bool computes(const Graph& graph, const Node& reader, const Node& rescale) {
-  const bool is_one = multiplies_by_one(Graph::attrs<TosaRescaleAttrs>(rescale));
-  if (reader.op == Op::kTosaReduceSum) return is_one;
-  if (std::ranges::find(kUnary, reader.op) != kUnary.end()) return true;
-  if (!scales_operands(reader.op)) return false;
-  const DType from = narrow_dtype(graph, rescale);
-  return std::ranges::all_of(graph.operands(reader), [&](ValueId operand) {
-    const Node* const other = widening(graph, operand);
-    return other != nullptr && narrow_dtype(graph, *other) == from &&
-           (reader.op != Op::kTosaMul || multiplies_by_one(Graph::attrs<TosaRescaleAttrs>(*other)));
-  });
+  if (reader.op == Op::kTosaReduceSum) return multiplies_by_one(Graph::attrs<TosaRescaleAttrs>(rescale));
+  return std::ranges::find(kUnary, reader.op) != kUnary.end() || widens_operands(graph, reader);
 }
 
 }  // namespace

@@ -29,4 +29,14 @@ DType narrow_dtype(const Graph& graph, const Node& rescale) {
   return graph.type(graph.operands(rescale)[0]).dtype;
 }
 
+bool widens_operands(const Graph& graph, const Node& node) {
+  if (!scales_operands(node.op)) return false;
+  const Node* const first = widening(graph, graph.operands(node)[0]);
+  return first != nullptr && std::ranges::all_of(graph.operands(node), [&](ValueId operand) {
+           const Node* const each = widening(graph, operand);
+           return each != nullptr && narrow_dtype(graph, *each) == narrow_dtype(graph, *first) &&
+                  (node.op != Op::kTosaMul || multiplies_by_one(Graph::attrs<TosaRescaleAttrs>(*each)));
+         });
+}
+
 }  // namespace tosaic::passes

@@ -1,8 +1,8 @@
 // widening: RESCALE from 8 or 16 bits to 32 that Ethos-U computes within the operator that reads its result.
 //
 // Elementwise operators have a scale for each operand, if all their operands are of the narrow dtype. A
-// product and a sum over a row only take the factor one. (Vela 5.2 fuses these; the result of RESCALE must
-// have no other reader.)
+// product, and a sum over a row, can only widen by the factor one. Vela 5.2 fuses such a RESCALE if its
+// result has no other reader.
 #pragma once
 
 #include "tosaic/ir/graph.h"
@@ -18,5 +18,7 @@ namespace tosaic::passes {
 [[nodiscard]] const Node* widening(const Graph& graph, ValueId id);
 // The dtype from which it widens.
 [[nodiscard]] DType narrow_dtype(const Graph& graph, const Node& rescale);
+// True if Ethos-U computes the RESCALEs of all operands of an elementwise operator within the operator.
+[[nodiscard]] bool widens_operands(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::passes
