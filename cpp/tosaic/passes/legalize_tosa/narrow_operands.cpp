@@ -32,18 +32,16 @@ struct Narrow {
 // The different elements, in order. Empty if there are more than `most`.
 std::vector<std::int64_t> distinct(const Elements& elements, std::size_t most) {
   std::vector<std::int64_t> found;
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    const std::int64_t element = elements.as_int(i);
-    const auto at = std::ranges::lower_bound(found, element);
-    if (at != found.end() && *at == element) continue;
-    if (found.size() == most) return {};
-    found.insert(at, element);
-  }
-  return found;
+  for (std::size_t i = 0; i < elements.size(); ++i) found.push_back(elements.as_int(i));
+  std::ranges::sort(found);
+  const auto repeated = std::ranges::unique(found);
+  found.erase(repeated.begin(), repeated.end());
+  return found.size() > most ? std::vector<std::int64_t>() : found;
 }
 
-// The multiplier with which each of `steps`, integers, becomes the wide integer of the same index. Returns
-// nothing if there is none.
+// The multiplier by which RESCALE turns each of `steps` into the wide integer of the same index. `unit` is 1
+// or more, so the shift is at most 30, and single and double rounding are the same. Returns nothing if there
+// is no such multiplier.
 std::optional<Multiplier> multiplier_of(const std::vector<std::int64_t>& steps,
                                         const std::vector<std::int64_t>& wide, double unit) {
   const int shift = 30 - std::ilogb(unit);
@@ -70,7 +68,8 @@ std::optional<Multiplier> multiplier_of(const std::vector<std::int64_t>& steps,
   return found;
 }
 
-// The constant as integers of `dtype` in another unit, which is one if `only_by_one`.
+// The constant as integers of `dtype` that a RESCALE widens. With `only_by_one`, the RESCALE must multiply by
+// 1.
 std::optional<Narrow> narrowed(const Constant& constant, DType dtype, bool only_by_one) {
   const ValueRange limits = *integer_limits(dtype);
   const std::int64_t count = limits.high - limits.low;
