@@ -65,12 +65,6 @@ ScaledInteger with_affine(IntegerBuilder& build, const ScaledInteger& r, const A
 
 // ---- numbers of rows, by operators that Ethos-U55 has: no GATHER, no AND, shifts that round ----
 
-// v = mantissa / 2^shift for v >= 1, with a mantissa in [2^30, 2^31).
-IntegerMath::Scaled normalized(IntegerMath& m, ValueId v) {
-  const ValueId shift = m.add(m.clz(v), -1);
-  return {m.left(v, shift), shift};
-}
-
 // The largest even number up to x, which is at least 0.
 ValueId even_of(IntegerMath& m, ValueId x) { return m.left(m.right(m.add(x, -1), 1, true), 1); }
 
@@ -119,7 +113,7 @@ bool shares_fit_16_bits(const IntegerBuilder& build, const ScaledInteger& x, std
   constexpr double kLeastUnit = 0x1p-11;
   constexpr std::int64_t kMostTerms = 4096;
   return build.type(x.id).dtype == DType::kI8 && !x.axis && to && !to->axis &&
-         *std::ranges::min_element(to->scales) >= kLeastUnit && extent(build, x.id, axis) <= kMostTerms;
+         to->scales.front() >= kLeastUnit && extent(build, x.id, axis) <= kMostTerms;
 }
 
 ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis) {
@@ -141,7 +135,7 @@ ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std
   const auto sum = [&](const ScaledInteger& bytes) { return m.sum(widened(build, bytes).id, axis); };
   const ValueId total =
       m.add(m.add(m.left(sum(high), 8), sum(middle)), m.right(sum(low), 8, true));  // at least 2^16 - 1
-  const IntegerMath::Scaled scaled = normalized(m, total);
+  const IntegerMath::Scaled scaled = m.normalized(total);
   const ValueId reciprocal =
       m.minimum(m.right(reciprocal_of(m, scaled.mantissa), m.sub(29, scaled.shift), true), 32767);
   const auto in_16_bits = [&](ValueId id, double unit, ValueRange range) {
