@@ -200,8 +200,8 @@ py::tuple insert(const Graph& graph, const py::sequence& placements) {
 
 using Bounds = std::optional<std::pair<double, double>>;
 
-// By value: the bounds of the numbers that matter to its readers; none for a value that nothing reads.
-// Constants without levels have none either: computing those of a bias would read the elements of its weight.
+// Returns for each value the bounds of the numbers that matter to its readers. Values that nothing reads have
+// no bounds. Nor have constants without levels: to compute the bounds of a bias, the weight would be read.
 std::vector<Bounds> relevant_numbers(const Graph& graph, const std::vector<Bounds>& observed,
                                      const std::vector<double>& levels) {
   std::vector<std::optional<Interval<double>>> bounds;

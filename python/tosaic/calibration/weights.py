@@ -30,7 +30,7 @@ def weight_qparams(
     axis : int, optional
         The axis of the channels, each of which has its own scale.
     group_size : int, optional
-        With an axis of 0 or 1: this many positions along the other one of these two axes share a scale.
+        The number of neighbours in a row (axis 0) or in a column (axis 1) that share a scale.
     observer : MinMax or LeastError
     options : mapping
         Keyword arguments of the core's functions that choose qparams.

@@ -82,7 +82,7 @@ def with_attention_parts_in(model: GraphModule) -> None:
             made: Node = model.graph.get_attr(name)
         return made
 
-    # The range of a sum with a hiding mask would include -8192, and leave few integers to the scores.
+    # A mask that hides scores adds -8192 to them. A scale for that range would be too coarse for the scores.
     def visible(node: Node) -> bool:
         found = _attention(node, constant_of)
         return found is not None and (found.mask is None or bool((found.mask > _HIDES).all()))

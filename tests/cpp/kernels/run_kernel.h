@@ -180,7 +180,8 @@ inline void check_outcome(const Call& call, const Outcome& fast, const std::vect
   SUCCEED();
 }
 
-// Compares the fast kernel of every instruction set with the reference, by check_outcome().
+// Runs the fast kernel of every instruction set, and lets check_outcome() compare its result with that of the
+// reference kernel.
 inline void check_fast_paths(const Call& call, const std::vector<double>& scales) {
   const std::vector<double> expected = reference(call);
   for (const Isa isa : usable_isas())

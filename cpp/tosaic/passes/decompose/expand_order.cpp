@@ -32,8 +32,8 @@ ValueId positions(Emitter& e, std::size_t rank, std::size_t axis, std::int64_t e
   return e.constant(dtype, shape, numbers);
 }
 
-// The elements as numbers that TOSA compares, and a mask of the NaNs, which is absent for integers, with or
-// without qparams.
+// `numbers` are the elements as TOSA can compare them. `is_nan` is true where an element is NaN; elements
+// that are integers have no such mask.
 struct Keys {
   ValueId numbers, is_nan;
 };

@@ -392,8 +392,8 @@ class AxisJoiner {
         x);
   }
 
-  // Emits the operator over the joined axes. If there are more than 6, each step computes along the outermost
-  // axes, and treats all others as one axis that stays whole. The next steps compute along the others.
+  // Emits the operator over the joined axes. More than 6 axes take several steps. Each step computes along
+  // some of the axes, the outermost ones first, and merges the axes of the later steps into one.
   template <class Axis, class Emit>
   ValueId in_steps(std::vector<Axis> axes, Emit emit_step, ValueId x = {}) {
     if (!x.valid()) x = value(source_.operands(*node_)[0]);

@@ -393,8 +393,8 @@ class FunctionsOfRows {
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(constants_.rows.size()); }
 
-  // Sets the operands of the operator to those of a joined table: for each of `count` rows from `first` on,
-  // all integers of the variable's dtype, and the constants of the row.
+  // Sets the operands of the operator for `count` rows of the joined table, from row `first` on. For each
+  // row, the variable has every integer of its dtype, and the constants have the values of that row.
   void set_rows(std::size_t first, std::size_t count) {
     const auto repeats = static_cast<std::int64_t>(count);
     operands_.set(

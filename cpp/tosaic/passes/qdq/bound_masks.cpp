@@ -27,10 +27,10 @@
 // left to bound-numbers.
 //
 // If -1e30 hides a whole row, all its shares are equal, because s - 1e30 is -1e30 in f32. With a smaller
-// number, such as -1e9, the sum retains some bits of s, and the shares depend on how they are rounded; if the
-// sum retains a fraction of s, the pass changes nothing. Between the sum and the softmax, and between the
-// mask and the sum, there may be views and permutes. B is the bound of the quantized scores, or of the
-// product of quantized matrices, possibly times constants.
+// number, such as -1e9, f32 rounds the sum to some unit, and the shares depend on that rounding. If the unit
+// is below 1, so that the sum has a fraction, the pass changes nothing. Views and permutes may stand between
+// the mask and the sum, and between the sum and the softmax. B is the bound of the quantized scores, or of
+// the product of quantized matrices, possibly times constants.
 
 #include <cmath>
 #include <limits>

@@ -275,7 +275,8 @@ bool Planner::may_turn(const Node& node) const {
   return std::ranges::none_of(graph_.operands(node), is_positive);
 }
 
-// The large numbers in the attributes and constant operands of a node that reach its result.
+// Finds the large numbers in the attributes and constant operands of a node, as far as they can occur in its
+// result.
 Large Planner::large_numbers_of(const Call& c, const Node& node) {
   if (node.op == Op::kFull) return large_number(scalar_of(Graph::attrs<FullAttrs>(node).value));
   if (node.op == Op::kPad) return large_number(scalar_of(Graph::attrs<PadAttrs>(node).value));
