@@ -451,12 +451,15 @@ def test_arms_backend_and_ours_in_one_lowering(is_first: bool) -> None:
 
 
 def test_two_claimants_share_a_program() -> None:
-    npu, gpu = TosaicPartitioner("ethos-u55-128"), TosaicPartitioner("TOSA-1.0+INT+FP", runtime="Gpu")
+    npu = TosaicPartitioner(Claimant.named("ethos-u55-128").deny(op="softmax", why="the GPU is for it"))
+    gpu = TosaicPartitioner("TOSA-1.0+INT+FP", runtime="Gpu")
     manager = lower(quantized("residual"), [npu, gpu])
     ids = Counter(each.backend_id for each in modules_of(manager))
     assert set(ids) == {"EthosUBackend", "Gpu"}
     assert calls_outside(manager) == {"quantize_per_tensor": 1}  # not worth a delegate
-    assert npu.why("aten__softmax_default").claimant == "host"
+    softmax = npu.why("aten__softmax_default")
+    assert softmax.claimant == "host"
+    assert "the GPU is for it" in str(softmax)
     assert {name for name, _ in delegates_in_file(file_of(manager))} == set(ids)
 
 
