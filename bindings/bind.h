@@ -39,6 +39,7 @@ void bind_annotation(py::module_& m);
 void bind_calibrate(py::module_& m);
 void bind_boundary(py::module_& m);
 void bind_claimants(py::module_& m);
+void bind_cost(py::module_& m);
 void bind_pte(py::module_& m);
 void bind_pt2(py::module_& m);
 

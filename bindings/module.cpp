@@ -30,6 +30,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_calibrate(m);
   tosaic::python::bind_boundary(m);
   tosaic::python::bind_claimants(m);
+  tosaic::python::bind_cost(m);
   tosaic::python::bind_pte(m);
   tosaic::python::bind_pt2(m);
 }

@@ -1,0 +1,245 @@
+#include "tosaic/cost/operations.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "tosaic/ir/attributes.h"
+
+namespace tosaic::cost {
+namespace {
+
+using Rescale = TosaRescaleAttrs;
+
+constexpr std::array kElementwise{Op::kTosaAdd,
+                                  Op::kTosaSub,
+                                  Op::kTosaMul,
+                                  Op::kTosaMaximum,
+                                  Op::kTosaMinimum,
+                                  Op::kTosaArithmeticRightShift,
+                                  Op::kTosaLogicalLeftShift,
+                                  Op::kTosaLogicalRightShift,
+                                  Op::kTosaIntdiv,
+                                  Op::kTosaAbs,
+                                  Op::kTosaClz,
+                                  Op::kTosaNegate,
+                                  Op::kTosaBitwiseAnd,
+                                  Op::kTosaBitwiseOr,
+                                  Op::kTosaBitwiseXor,
+                                  Op::kTosaBitwiseNot,
+                                  Op::kTosaLogicalAnd,
+                                  Op::kTosaLogicalOr,
+                                  Op::kTosaLogicalXor,
+                                  Op::kTosaLogicalNot,
+                                  Op::kTosaEqual,
+                                  Op::kTosaGreater,
+                                  Op::kTosaGreaterEqual,
+                                  Op::kTosaSelect};
+constexpr std::array kScalesAnyResult{Op::kTosaConv2d,          Op::kTosaConv3d,    Op::kTosaDepthwiseConv2d,
+                                      Op::kTosaTransposeConv2d, Op::kTosaMatmul,    Op::kTosaReduceSum,
+                                      Op::kTosaMaxPool2d,       Op::kTosaReduceMax, Op::kTosaReduceMin};
+// They scale by one factor for all channels.
+constexpr std::array kOneFactor{Op::kTosaReduceSum, Op::kTosaAvgPool2d};
+constexpr std::array kNoFactor{Op::kTosaArithmeticRightShift, Op::kTosaLogicalLeftShift,
+                               Op::kTosaLogicalRightShift, Op::kTosaIntdiv};
+
+template <class Ops>
+bool among(const Ops& ops, Op op) {
+  return std::ranges::find(ops, op) != ops.end();
+}
+
+std::int64_t bits_of(DType dtype) {
+  switch (dtype) {
+    case DType::kI16:
+    case DType::kU16:
+      return 16;
+    case DType::kI32:
+      return 32;
+    case DType::kI48:
+      return 48;
+    default:
+      return 8;
+  }
+}
+
+bool is_power_of_two(std::int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
+
+// True if the factor is 1 for all channels.
+bool is_by_one(const Rescale& attrs) {
+  for (std::size_t i = 0; i < attrs.multiplier.size(); ++i)
+    if (attrs.multiplier[i] != std::int64_t{1} << attrs.shift[i]) return false;
+  return true;
+}
+
+bool is_by_shift(const Rescale& attrs) { return std::ranges::all_of(attrs.multiplier, is_power_of_two); }
+
+// True if no value of the operand's dtype leaves that of the result.
+bool never_saturates(const Rescale& attrs, DType from) {
+  const std::optional<ValueRange> in = integer_limits(from), out = integer_limits(attrs.dtype);
+  if (!in || !out) return false;
+  double factor = 0;
+  for (std::size_t i = 0; i < attrs.multiplier.size(); ++i)
+    factor = std::max(factor, static_cast<double>(attrs.multiplier[i]) /
+                                  static_cast<double>(std::int64_t{1} << attrs.shift[i]));
+  const auto far = static_cast<double>((attrs.input_zp < 0 ? in->high : in->low) - attrs.input_zp);
+  return far * factor >= static_cast<double>(out->low) && far * factor <= static_cast<double>(out->high);
+}
+
+}  // namespace
+
+bool is_elementwise(Op op) { return among(kElementwise, op); }
+bool is_function(Op op) { return op == Op::kTosaClamp || op == Op::kTosaTable; }
+
+namespace {
+
+const Rescale& rescale_of(const Graph& graph, const Operation& operation) {
+  return Graph::attrs<Rescale>(graph.node(operation.node));
+}
+
+DType dtype_read(const Graph& graph, const Operation& operation, std::size_t i = 0) {
+  return graph.type(operation.reads[i]).dtype;
+}
+
+// True if a reader can scale one of its operands itself. `by_one`: the factor is 1.
+bool scales_operand(const Machine& machine, Op reader, bool by_one, DType from) {
+  const bool narrow = bits_of(from) <= 16;
+  if (is_elementwise(reader)) {
+    if (reader == Op::kTosaMul) return by_one;
+    if (!machine.chains) return by_one;
+    return narrow || by_one;
+  }
+  return by_one && (reader == Op::kTosaReduceSum || reader == Op::kTosaRescale);
+}
+
+bool scales_result(const Machine& machine, const Graph& graph, const Operation& writer, const Rescale& by) {
+  const bool narrow = bits_of(dtype_read(graph, writer)) <= 16;
+  if (is_elementwise(writer.op)) {
+    if (by.per_channel) return false;
+    if (among(kNoFactor, writer.op)) return is_by_one(by);
+    if (!machine.widens) return (narrow && bits_of(by.dtype) <= 16) || is_by_shift(by);
+    return writer.op != Op::kTosaMul || narrow || is_by_shift(by);
+  }
+  if (by.per_channel && among(kOneFactor, writer.op)) return false;
+  return among(kScalesAnyResult, writer.op) || (writer.op == Op::kTosaAvgPool2d && is_by_one(by));
+}
+
+std::size_t maps_read(const Node& node) {
+  switch (node.op) {
+    case Op::kTosaConv2d:
+    case Op::kTosaConv3d:
+    case Op::kTosaDepthwiseConv2d:
+    case Op::kTosaTransposeConv2d:
+    case Op::kTosaTable:
+      return 1;
+    default:
+      return node.operand_count;
+  }
+}
+
+}  // namespace
+
+Operations::Operations(const Graph& graph, const Machine& machine)
+    : graph_(&graph),
+      machine_(&machine),
+      writers_(graph.values().size(), -1),
+      readers_(graph.values().size()) {
+  for (const Node& node : graph.nodes())
+    if (node.result_count > 0) add(node);
+  for (int round = 0; round < 2; ++round)
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      if (all_[i].op == Op::kTosaRescale && !all_[i].is_merged) merge_rescale(i);
+}
+
+void Operations::add(const Node& node) {
+  Operation out{.node = graph_->id(node), .op = node.op, .result = graph_->result(node)};
+  const auto operands = graph_->operands(node);
+  for (std::size_t i = 0; i < std::min(maps_read(node), operands.size()); ++i)
+    if (operands[i].valid()) out.reads.push_back(operands[i]);
+  for (const ValueId value : out.reads) readers_[value.index()].push_back(all_.size());
+  for (std::uint32_t i = 0; i < node.result_count; ++i)
+    writers_[graph_->result(node, i).index()] = static_cast<std::int32_t>(all_.size());
+  all_.push_back(std::move(out));
+}
+
+const Operation* Operations::writer(ValueId value) const {
+  const std::int32_t at = writers_[value.index()];
+  return at < 0 ? nullptr : &all_[static_cast<std::size_t>(at)];
+}
+
+bool Operations::is_internal(ValueId value) const {
+  return readers_[value.index()].size() == 1 && !graph_->is_output(value);
+}
+
+void Operations::merge_rescale(std::size_t at) {
+  Operation& rescale = all_[at];
+  const Rescale& attrs = rescale_of(*graph_, rescale);
+  if (attrs.input_unsigned || attrs.output_unsigned) return;
+  if (!try_reader(rescale)) (void)try_writer(rescale);
+}
+
+bool Operations::try_reader(Operation& rescale) {
+  const auto fits = [&](const Operation& each, Op reader) {
+    const Rescale& attrs = rescale_of(*graph_, each);
+    const DType from = dtype_read(*graph_, each);
+    return is_internal(each.result) && attrs.output_zp == 0 && !attrs.per_channel && !attrs.input_unsigned &&
+           !attrs.output_unsigned && (attrs.input_zp == 0 || bits_of(from) == 8) &&
+           never_saturates(attrs, from) && scales_operand(*machine_, reader, is_by_one(attrs), from);
+  };
+  if (readers_[rescale.result.index()].size() != 1) return false;
+  Operation& reader = all_[readers_[rescale.result.index()].front()];
+  if (!fits(rescale, reader.op) || reader.scales_reads) return false;
+  if (reader.reads.size() == 1) {
+    move_into_reader(rescale, reader);
+    return true;
+  }
+  if (reader.reads.size() != 2) return false;
+  const ValueId other = reader.reads[reader.reads[0] == rescale.result ? 1 : 0];
+  const DType from = dtype_read(*graph_, rescale);
+  if (graph_->type(other).dtype == from) {
+    move_into_reader(rescale, reader);
+    return true;
+  }
+  const std::int32_t second = writers_[other.index()];
+  if (second < 0 || other == rescale.result) return false;
+  Operation& partner = all_[static_cast<std::size_t>(second)];
+  if (partner.op != Op::kTosaRescale || partner.is_merged || !fits(partner, reader.op) ||
+      dtype_read(*graph_, partner) != from)
+    return false;
+  move_into_reader(rescale, reader);
+  move_into_reader(partner, reader);
+  return true;
+}
+
+void Operations::move_into_reader(Operation& rescale, Operation& reader) {
+  const std::size_t at = static_cast<std::size_t>(&rescale - all_.data());
+  const std::size_t to = static_cast<std::size_t>(&reader - all_.data());
+  const ValueId from = rescale.reads.front();
+  std::ranges::replace(reader.reads, rescale.result, from);
+  std::ranges::replace(readers_[from.index()], at, to);
+  readers_[rescale.result.index()].clear();
+  writers_[rescale.result.index()] = -1;
+  reader.scales_reads |= !is_by_one(rescale_of(*graph_, rescale));
+  reader.merged.push_back(rescale.node);
+  rescale.is_merged = true;
+}
+
+bool Operations::try_writer(Operation& rescale) {
+  const ValueId from = rescale.reads.front();
+  const std::int32_t at = writers_[from.index()];
+  const Rescale& attrs = rescale_of(*graph_, rescale);
+  if (at < 0 || !is_internal(from) || attrs.input_zp != 0) return false;
+  Operation& writer = all_[static_cast<std::size_t>(at)];
+  if (writer.scales_result || writer.reads.empty() || !scales_result(*machine_, *graph_, writer, attrs))
+    return false;
+  writers_[from.index()] = -1;
+  writers_[rescale.result.index()] = at;
+  readers_[from.index()].clear();
+  writer.result = rescale.result;
+  writer.scales_result = !is_by_one(attrs);
+  writer.merged.push_back(rescale.node);
+  rescale.is_merged = true;
+  return true;
+}
+
+}  // namespace tosaic::cost
