@@ -48,13 +48,19 @@ Extent micro_of(const Command& command, const Machine& machine) {
   return *std::ranges::min_element(choices, {}, waste);
 }
 
+// Elements are computed in the order of the operand, and stored in that of the result.
+Extent order_of(const Command& command) {
+  return command.is_permuted && command.work == Work::kPool ? command.input.extent : command.result.extent;
+}
+
 class Search {
  public:
-  Search(const Command& command, const Machine& machine) : command_(command), machine_(machine) {
+  Search(const Command& command, const Machine& machine)
+      : command_(command), machine_(machine), all_(order_of(command)) {
     block_.micro = micro_of(command, machine);
     block_.is_kernel_first = takes_kernel_first(command);
     step_ = {block_.micro.height, block_.micro.width, std::max(block_.micro.depth, depth_step())};
-    whole_ = rounded(command.result.extent, step_);
+    whole_ = rounded(all_, step_);
     limit_ = {std::min(whole_.height, kLargest.height), std::min(whole_.width, kLargest.width),
               std::min(whole_.depth, kLargest.depth)};
     is_summed_ = !keeps_channels(command) && command.work != Work::kReduceSum;
@@ -104,9 +110,9 @@ class Search {
   // Vela's cost of a block: the elements of the input and the weights that are read for an element of the
   // result.
   [[nodiscard]] double cost_of(const Extent& result) const {
-    const Extent& all = command_.result.extent;
     if (command_.work == Work::kProduct) return 1.0 / static_cast<double>(result.elements());
     const Extent input = input_for(result);
+    const Extent& all = all_;
     const auto parts = [](std::int64_t extent, std::int64_t part) { return (extent + part - 1) / part; };
     const std::int64_t depth = command_.input.extent.depth;
     const double columns = ratio(all.height, result.height) * ratio(all.width, result.width);
@@ -203,6 +209,7 @@ class Search {
 
   const Command& command_;
   const Machine& machine_;
+  Extent all_;  // the result
   Block block_;
   Extent step_, whole_, limit_;
   bool is_summed_ = false;  // over channels

@@ -29,7 +29,7 @@ enum class Work : std::uint8_t {
 
 // A feature map that a command reads or writes.
 struct Map {
-  ValueId value;  // invalid if no value of the graph has it
+  ValueId value = {};  // invalid if no value of the graph has it
   Extent extent;
   std::int64_t bits = 8;
   bool in_bricks = false;  // stored in bricks of 16 channels, else as in the file

@@ -56,6 +56,13 @@ std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
   return std::accumulate(shape.begin() + first, shape.begin() + last, std::int64_t{1}, std::multiplies<>());
 }
 
+Shape without_ones(const Shape& shape) {
+  Shape out;
+  for (const std::int64_t extent : shape)
+    if (extent != 1) out.push_back(extent);
+  return out;
+}
+
 // The smallest divisor that is at least `least`.
 std::int64_t divisor_from(std::int64_t number, std::int64_t least) {
   for (std::int64_t i = least; i * i <= number; ++i)
@@ -123,7 +130,7 @@ class Builder {
         {Op::kTosaPad, &Builder::pad},
         {Op::kTosaTile, &Builder::tile},
         {Op::kTosaReshape, &Builder::reshape},
-        {Op::kTosaSlice, &Builder::view},
+        {Op::kTosaSlice, &Builder::slice},
         {Op::kTosaIdentity, &Builder::view},
         {Op::kTosaGather, &Builder::transfer},
         {Op::kTosaScatter, &Builder::transfer},
@@ -249,9 +256,20 @@ class Builder {
     out.dilation_width = dilation[rank - 1];
   }
 
-  // The second operand is transposed for all batches at once; then each batch is a command.
+  // The second operand is transposed for all batches at once, by the TRANSPOSE that makes it if there is one; then
+  // each batch is a command.
   void matmul(const Operation& operation) {
     const Shape &a = shape_of(operation.reads[0]), &b = shape_of(operation.reads[1]);
+    if (!turns_already(operation.reads[1])) turn(operation, b);
+    Command& out = add(operation, Work::kProduct, "matmul");
+    out.repeats = a[0];
+    out.input.extent = {1, a[1], a[2]};
+    out.second = Map{.extent = {1, b[2], b[1]}, .bits = out.input.bits, .in_bricks = true};
+    out.result.extent = {1, a[1], b[2]};
+    out.macs = a[0] * a[1] * a[2] * b[2];
+  }
+
+  void turn(const Operation& operation, const Shape& b) {
     Command& turned = add_part(operation, Work::kPool, "transpose");
     turned.op = Op::kTosaTranspose;
     turned.input = map_of(operation.reads[1]);
@@ -259,14 +277,16 @@ class Builder {
     turned.result = {.extent = {b[0], b[2], b[1]}, .bits = turned.input.bits, .in_bricks = true};
     turned.is_permuted = true;
     turned.macs = turned.result.extent.elements();
-    const Map second = turned.result;
-    Command& out = add(operation, Work::kProduct, "matmul");
-    out.repeats = a[0];
-    out.input.extent = {1, a[1], a[2]};
-    out.second =
-        Map{.extent = {1, second.extent.width, second.extent.depth}, .bits = second.bits, .in_bricks = true};
-    out.result.extent = {1, a[1], b[2]};
-    out.macs = a[0] * a[1] * a[2] * b[2];
+  }
+
+  [[nodiscard]] bool turns_already(ValueId value) const {
+    for (const Operation* writer = operations_.writer(value);
+         writer != nullptr && writer->op == Op::kTosaReshape && operations_.is_internal(value) &&
+         without_ones(shape_of(value)) == without_ones(shape_of(writer->reads.front()));
+         writer = operations_.writer(value))
+      value = writer->reads.front();
+    const std::int32_t at = maker_of(value);
+    return at >= 0 && out_[static_cast<std::size_t>(at)].op == Op::kTosaTranspose;
   }
 
   template <class Attributes>
@@ -297,9 +317,16 @@ class Builder {
     const auto [outer, extent, inner] = around(operation, axis_of(operation));
     const bool is_place = operation.op == Op::kTosaArgmax;
     Command& out = add(operation, Work::kReduceExtreme, is_place ? "argmax" : "reduce_max");
-    out.input.extent = {outer, extent, inner};
-    out.result.extent = {outer, 1, inner};
-    out.kernel_width = extent;
+    const std::int64_t last = shape_of(operation.reads.front()).back();
+    if (outer == 1 && inner > last) {  // over rows
+      out.input.extent = {extent, inner / last, last};
+      out.result.extent = {1, inner / last, last};
+      out.kernel_height = extent;
+    } else {
+      out.input.extent = {outer, extent, inner};
+      out.result.extent = {outer, 1, inner};
+      out.kernel_width = extent;
+    }
     out.macs = outer * extent * inner;
   }
 
@@ -369,12 +396,12 @@ class Builder {
 
   static std::string_view to_name(Op op) { return info(op).name.substr(std::string_view("tosa.").size()); }
 
-  // Appends the operator to the command that makes one of its operands: the last of them, since the other one
-  // has to be there.
+  // Appends the operator to the command that makes its first operand, or else to the one that makes the second.
   bool try_chain(const Operation& operation) {
     std::int32_t at = -1;
     for (const ValueId value : operation.reads)
-      if (shape_of(value) == shape_of(operation.result)) at = std::max(at, maker_of(value));
+      if (at < 0 && shape_of(value) == shape_of(operation.result) && !is_from_constant(value))
+        at = maker_of(value);
     if (at < 0) return false;
     Command& into = out_[static_cast<std::size_t>(at)];
     State& state = states_[static_cast<std::size_t>(at)];
@@ -390,6 +417,14 @@ class Builder {
     ++state.chain;
     state.operands = operands;
     return true;
+  }
+
+  // Such a command can run at any time, so it does not run just before its reader.
+  [[nodiscard]] bool is_from_constant(ValueId value) const {
+    const Operation* writer = operations_.writer(value);
+    return writer != nullptr && std::ranges::all_of(writer->reads, [&](ValueId each) {
+             return graph_.value(each).kind == ValueKind::kConstant;
+           });
   }
 
   // CLAMP and TABLE are part of the command before, TABLE also through RESHAPE.
@@ -533,6 +568,13 @@ class Builder {
     if (!is_shared || graph_.value(value).kind == ValueKind::kConstant) return view(operation);
     copy(operation, "memory_copy");
     out_.back().result.extent = out_.back().input.extent;
+  }
+
+  // The reader reads a part of the value.
+  void slice(const Operation& operation) {
+    if (!graph_.is_output(operation.result)) return view(operation);
+    copy(operation, "memory_copy");
+    out_.back().input.extent = out_.back().result.extent;
   }
 
   void view(const Operation& operation) { views_.push_back(&operation); }

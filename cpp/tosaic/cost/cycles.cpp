@@ -36,6 +36,16 @@ class Multipliers {
 
   [[nodiscard]] const Extent& result() const { return result_; }
 
+  // The number of blocks; the last ones along an axis count for as many microblocks as they have.
+  [[nodiscard]] double blocks() const {
+    const auto along = [](std::int64_t all, std::int64_t block, std::int64_t micro) {
+      return std::max(static_cast<double>(parts(all, micro)) / static_cast<double>(parts(block, micro)), 1.0);
+    };
+    const Extent& all = command_.result.extent;
+    return along(all.height, result_.height, micro_.height) * along(all.width, result_.width, micro_.width) *
+           along(all.depth, result_.depth, micro_.depth);
+  }
+
   [[nodiscard]] double cycles() const {
     std::int64_t out = 0;
     for (std::int64_t x = 0; x < command_.kernel_width; x += kKernelPart)
@@ -69,7 +79,8 @@ class Multipliers {
           machine_.steps_by_depth ? std::max<std::int64_t>(depth_ / 8, 1) * bits / 8 : 4;
       return std::max(weights, step * places_) * elements * layers_ + stall(elements);
     }
-    const std::int64_t steps = parts(elements, bits == 16 ? 2 : 4);
+    const std::int64_t per_step = bits == 16 ? 2 : depth_ <= 2 && machine_.steps_by_depth ? 8 : 4;
+    const std::int64_t steps = parts(elements, per_step);
     return (std::max(weights, 4 * places_) * steps * layers_ + stall(steps)) * parts(depth_, 8);
   }
 
@@ -121,6 +132,7 @@ double bandwidth(const Memory& memory, Channel channel, const Machine& machine) 
 
 // The bytes that are adjacent in memory when a block of a map is read or written.
 std::int64_t run_bytes(const Map& map, const Extent& block, bool is_read, std::int64_t cores) {
+  if (block.elements() == 1) return map.bits / 8;
   const std::int64_t row = map.extent.depth * map.bits / 8;
   if (map.in_bricks) return 16 * map.bits * block.width / 8 * (is_read ? 1 : cores);
   if (row == block.depth && (is_read || block.depth <= 16)) return map.bits * block.width * block.depth / 8;
@@ -142,7 +154,9 @@ double bytes_of(const Extent& extent, std::int64_t bits) {
 class Traffic {
  public:
   Traffic(const Command& command, const Block& block, const Chip& chip)
-      : command_(command), block_(block), chip_(chip), machine_(chip.machine) {}
+      : command_(command), block_(block), chip_(chip), machine_(chip.machine) {
+    if (command.work == Work::kTransfer) block_.input = block_.result = {};  // element by element
+  }
 
   // To read the first block of the input and to write the last one of the result.
   [[nodiscard]] double ends() const {
@@ -239,7 +253,7 @@ class Traffic {
   }
 
   const Command& command_;
-  const Block& block_;
+  Block block_;
   const Chip& chip_;
   const Machine& machine_;
   Bytes near_{}, far_{};
@@ -250,11 +264,7 @@ class Traffic {
 double pipelined(const Command& command, const Block& block, const Chip& chip) {
   const Multipliers multipliers(command, block, chip.machine);
   const Extent& result = multipliers.result();
-  const Extent& all = command.result.extent;
-  double blocks = 1;
-  for (const auto& [whole, part] : {std::pair{all.height, result.height}, std::pair{all.width, result.width},
-                                    std::pair{all.depth, result.depth}})
-    blocks *= std::max(static_cast<double>(whole) / static_cast<double>(part), 1.0);
+  const double blocks = multipliers.blocks();
   const double sums = multipliers.cycles();
   double output = output_of(command, chip.machine) * static_cast<double>(result.elements());
   const double least = (sums + output) / 4;  // to set up a block

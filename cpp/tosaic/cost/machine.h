@@ -66,7 +66,7 @@ struct Machine {
   // Parts of a result that are computed at once; the one is used that wastes least. The lists are for matrix
   // products and convolutions; for these with kernel 1 x 1 and many channels, in addition; and for operators
   // that keep channels apart (pools, depthwise convolutions), and elementwise ones.
-  std::vector<Extent> microblocks, deep_microblocks, channel_microblocks;
+  std::vector<Extent> microblocks, deep_microblocks = {}, channel_microblocks;
   std::int64_t input_bytes = 0, sum_bytes = 0;  // buffers; sum_bytes 0: sums are in the buffer of the inputs
   std::int64_t input_depth = 64;                // channels of a block of the input, for bytes
   bool steps_by_depth = true;                   // a step takes the channels of the block / 8 cycles, not 4
@@ -76,7 +76,7 @@ struct Machine {
   bool transposes_by_pool = true;  // if not, by transfers of memory
   bool widens = true;              // RESCALE can follow and precede operators of 32 bits
   Outputs outputs;
-  std::vector<std::int64_t> words_in_flight;  // by Channel, without kWrite: of 16 bytes; empty: no limit
+  std::vector<std::int64_t> words_in_flight = {};  // by Channel, without kWrite: of 16 bytes; empty: no limit
 };
 
 // The machines of tosaic's devices. They live as long as the process.

@@ -15,9 +15,9 @@ namespace tosaic::cost {
 struct Operation {
   NodeId node;
   Op op = Op::kTosaIdentity;
-  std::vector<ValueId> reads;  // feature maps: no weights, biases and tables
-  ValueId result;
-  std::vector<NodeId> merged;
+  std::vector<ValueId> reads = {};  // feature maps: no weights, biases and tables
+  ValueId result = {};
+  std::vector<NodeId> merged = {};
   bool scales_reads = false, scales_result = false;  // by a RESCALE that is merged, and not by one
   bool is_merged = false;                            // it is part of another operation
 };

@@ -20,7 +20,7 @@ struct Reduced {
   std::vector<std::size_t> places;  // axis i of the result is axis places[i] of the operand
 };
 
-// Drops axes of extent 1, and merges axes that stay together.
+// Drops axes of extent 1. If more than three are left, merges axes that stay together.
 Reduced reduced(const Shape& shape, const Dims& permutation) {
   Reduced out;
   std::vector<std::size_t> order;  // axes of the operand, in the order of the result
@@ -32,8 +32,9 @@ Reduced reduced(const Shape& shape, const Dims& permutation) {
       if (shape[i] != 1) return false;
     return a < b;
   };
+  const bool merges = order.size() > 3;
   for (const std::size_t axis : order)
-    if (!groups.empty() && follows(groups.back().back(), axis))
+    if (merges && !groups.empty() && follows(groups.back().back(), axis))
       groups.back().push_back(axis);
     else
       groups.push_back({axis});
@@ -86,7 +87,7 @@ std::vector<Pass> passes_of(const Shape& shape, const Dims& permutation) {
   std::vector<Pass> out;
   Reduced rest = reduced(shape, permutation);
   Axes& axes = rest.extents;
-  if (axes.size() < 2) return out;
+  if (std::ranges::is_sorted(rest.places)) return out;
   if (axes.size() <= 3) {
     Axes from(3 - axes.size(), 1), to = from;
     for (std::size_t i = 0; i < axes.size(); ++i) {
