@@ -60,6 +60,10 @@ class Search {
     block_.micro = micro_of(command, machine);
     block_.is_kernel_first = takes_kernel_first(command);
     step_ = {block_.micro.height, block_.micro.width, std::max(block_.micro.depth, depth_step())};
+    if (command.result.in_bricks && command.is_permuted) {  // whole bricks are written
+      if (command.channels_from == Axis::kWidth) step_.width = kDepthStep;
+      if (command.channels_from == Axis::kHeight) step_.height = kDepthStep;
+    }
     whole_ = rounded(all_, step_);
     limit_ = {std::min(whole_.height, kLargest.height), std::min(whole_.width, kLargest.width),
               std::min(whole_.depth, kLargest.depth)};

@@ -12,6 +12,7 @@
 
 #include "tosaic/cost/machine.h"
 #include "tosaic/cost/operations.h"
+#include "tosaic/cost/permutation.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::cost {
@@ -51,8 +52,10 @@ struct Command {
   std::int64_t kernel_height = 1, kernel_width = 1;
   std::int64_t stride_height = 1, stride_width = 1;
   std::int64_t dilation_height = 1, dilation_width = 1;
-  bool is_permuted = false;  // the result has its axes in another order
-  double chained = 0;        // cycles of the output unit for an element, of elementwise operators that follow
+  bool is_permuted = false;           // the result has its axes in another order
+  Axis channels_from = Axis::kDepth;  // the axis of the operand that becomes the channels
+  double chained = 0;       // cycles of the output unit for an element, of elementwise operators that follow
+  bool reads_wide = false;  // one of these reads a map of 32 bits
   bool has_table = false, has_clamp = false;
   std::int64_t weights = 0, weight_bits = 8;  // elements
   std::int64_t scales = 0;                    // channels with a bias and a factor

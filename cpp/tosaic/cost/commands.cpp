@@ -121,7 +121,7 @@ class Builder {
         {Op::kTosaReduceSum, &Builder::reduce_sum},
         {Op::kTosaReduceProduct, &Builder::reduce_sum},
         {Op::kTosaRescale, &Builder::rescale},
-        {Op::kTosaCast, &Builder::rescale},
+        {Op::kTosaCast, &Builder::elementwise},
         {Op::kTosaTable, &Builder::function},
         {Op::kTosaClamp, &Builder::function},
         {Op::kTosaTranspose, &Builder::transpose},
@@ -216,6 +216,7 @@ class Builder {
     }
     out.macs = out.repeats * out.result.extent.elements() * out.kernel_height * out.kernel_width *
                out.input.extent.depth;
+    split_strides(out);
   }
 
   void depthwise(const Operation& operation) {
@@ -228,6 +229,7 @@ class Builder {
     const auto& attrs = Graph::attrs<TosaConvAttrs>(node);
     set_steps(out, attrs.stride, attrs.dilation);
     out.macs = out.repeats * out.result.extent.elements() * out.kernel_height * out.kernel_width;
+    split_strides(out);
   }
 
   void set_image(Command& out, const Operation& operation) {
@@ -246,6 +248,17 @@ class Builder {
   static void set_kernel(Command& out, std::int64_t height, std::int64_t width) {
     out.kernel_height = height;
     out.kernel_width = width;
+  }
+
+  // A stride beyond three is a command for each place.
+  static void split_strides(Command& out) {
+    constexpr std::int64_t kLongestStride = 3;
+    if (std::max(out.stride_height, out.stride_width) <= kLongestStride) return;
+    out.repeats *= out.result.extent.area();
+    out.input.extent.height = std::min(out.kernel_height, out.input.extent.height);
+    out.input.extent.width = std::min(out.kernel_width, out.input.extent.width);
+    out.result.extent = {1, 1, out.result.extent.depth};
+    out.stride_height = out.stride_width = 1;
   }
 
   static void set_steps(Command& out, const Dims& stride, const Dims& dilation) {
@@ -298,6 +311,7 @@ class Builder {
     set_kernel(out, attrs.kernel[0], attrs.kernel[1]);
     set_steps(out, attrs.stride, {1, 1});
     out.macs = out.repeats * out.result.extent.elements() * out.kernel_height * out.kernel_width;
+    split_strides(out);
   }
 
   // Axes before the reduced one are the height, axes after it the channels.
@@ -388,10 +402,28 @@ class Builder {
       if (!is_scalar(value)) maps.push_back(map_of(value));
     if (!maps.empty()) out.input = maps[0];
     if (maps.size() > 1) out.second = maps[1];
+    out.chained = further_cycles(operation);
     if (!is_flat) return;
     out.result.extent = with_channels(out.result.extent);
     if (out.input.extent.elements() != 1) out.input.extent = out.result.extent;
     if (out.second && out.second->extent.elements() != 1) out.second->extent = out.result.extent;
+  }
+
+  // What operators cost that the device does not have: a comparison is followed by AND, and SELECT is a comparison,
+  // a subtraction, two ANDs and an OR.
+  [[nodiscard]] double further_cycles(const Operation& operation) const {
+    const Machine::Outputs& outputs = machine_.outputs;
+    switch (operation.op) {
+      case Op::kTosaEqual:
+      case Op::kTosaGreater:
+      case Op::kTosaGreaterEqual:
+        return outputs.narrow;
+      case Op::kTosaSelect:
+        return outputs.narrow +
+               3 * (bits_of(graph_.type(operation.result).dtype) >= 32 ? outputs.wide : outputs.narrow);
+      default:
+        return 0;
+    }
   }
 
   static std::string_view to_name(Op op) { return info(op).name.substr(std::string_view("tosa.").size()); }
@@ -411,9 +443,11 @@ class Builder {
       return false;
     if (into.work == Work::kPool && into.input.bits >= 32) return false;
     const std::int64_t from = bits_of(graph_.type(operation.reads.front()).dtype);
+    for (const ValueId value : operation.reads)
+      into.reads_wide |= from >= 32 && !is_scalar(value) && value != into.result.value;
     join(at, operation);
-    into.chained += output_cycles(machine_, Work::kElementwise, operation.op, from, into.result.bits,
-                                  operation.reads.size() > 1);
+    into.chained += from >= 32 ? machine_.outputs.wide : machine_.outputs.narrow;
+    into.chained += further_cycles(operation);
     ++state.chain;
     state.operands = operands;
     return true;
@@ -488,6 +522,7 @@ class Builder {
       out.input.extent = pass.from;
       out.result.extent = pass.to;
       out.is_permuted = true;
+      out.channels_from = pass.channels_from;
       out.macs = pass.to.elements();
       if (&pass != &passes.front()) out.input.value = {};
       if (!is_last) out.result.value = {};
@@ -581,8 +616,7 @@ class Builder {
 
   void transfer(const Operation& operation) {
     Command& out = add(operation, Work::kTransfer, to_name(operation.op));
-    out.input.extent = {1, 1, out.result.extent.elements()};
-    out.input.bits = out.result.bits;
+    out.input.extent = {1, 1, num_elements(shape_of(operation.reads[1]))};
   }
 
   void resize(const Operation& operation) {
@@ -620,7 +654,6 @@ class Builder {
       if (each.second) look(*each.second);
     }
     for (const Operation* each : views_) {
-      if (each->op == Op::kTosaSlice) continue;
       is_linear[each->reads.front().index()] = true;
       is_linear[each->result.index()] = true;
     }
@@ -702,9 +735,10 @@ double output_cycles(const Machine& machine, Work work, Op op, std::int64_t inpu
   const Machine::Outputs& outputs = machine.outputs;
   const auto or_narrow = [&](double cycles) { return cycles > 0 ? cycles : outputs.narrow; };
   const bool is_elementwise = work == Work::kElementwise;
-  if (is_elementwise && input_bits >= 32)
-    return is_binary && outputs.binary_wide > 0 ? outputs.binary_wide : outputs.wide;
-  if (machine.chains && is_elementwise && input_bits == 8 && result_bits == 32) return outputs.wide;
+  if (is_elementwise && input_bits >= 32) {
+    if (machine.chains) return is_binary ? outputs.wide : outputs.narrow;
+    return is_binary ? outputs.binary_wide : outputs.wide;
+  }
   if (op == Op::kTosaMul) return or_narrow(result_bits == 32 ? outputs.mul_to_wide : outputs.mul);
   if (op == Op::kTosaAdd || op == Op::kTosaSub) return or_narrow(outputs.add);
   if (op == Op::kTosaMaxPool2d) return or_narrow(outputs.max_pool);

@@ -103,10 +103,8 @@ class Multipliers {
 double output_of(const Command& command, const Machine& machine) {
   double out = output_cycles(machine, command.work, command.op, command.input.bits, command.result.bits,
                              command.second.has_value());
-  // A widening RESCALE gives 32 bits to the operator that follows.
-  if (machine.chains && command.chained > 0 && command.work == Work::kPool && command.input.bits == 8 &&
-      command.result.bits == 32)
-    out = machine.outputs.wide;
+  const bool is_wide = command.input.bits >= 32 && command.work == Work::kElementwise;
+  if (machine.chains && command.chained > 0 && (is_wide || command.reads_wide)) out = machine.outputs.wide;
   if (command.has_table) out = std::max(out, machine.outputs.table);
   if (command.has_clamp) out = std::max(out, machine.outputs.clamp);
   return out + command.chained;

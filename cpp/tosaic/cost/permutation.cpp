@@ -59,7 +59,7 @@ Pass exchange(Axes& axes, std::size_t first, std::size_t middle, std::size_t las
               axes.begin() + static_cast<std::ptrdiff_t>(middle),
               axes.begin() + static_cast<std::ptrdiff_t>(last));
   if (first == 0) return {{left, right, after}, {right, left, after}};
-  return {{before, left, right}, {before, right, left}};
+  return {{before, left, right}, {before, right, left}, Axis::kWidth};
 }
 
 void swap_axes(Axes& axes, std::size_t a, std::size_t b, std::vector<Pass>& out) {
@@ -76,7 +76,7 @@ void swap_axes(Axes& axes, std::size_t a, std::size_t b, std::vector<Pass>& out)
     out.push_back(exchange(axes, b, last, axes.size()));
   } else {
     const std::int64_t middle = product(axes, 1, last);
-    out.push_back({{axes[0], middle, axes[last]}, {axes[last], middle, axes[0]}});
+    out.push_back({{axes[0], middle, axes[last]}, {axes[last], middle, axes[0]}, Axis::kHeight});
     std::swap(axes[0], axes[last]);
   }
 }
@@ -94,7 +94,8 @@ std::vector<Pass> passes_of(const Shape& shape, const Dims& permutation) {
       from.push_back(axes[i]);
       to.push_back(axes[rest.places[i]]);
     }
-    return {{{from[0], from[1], from[2]}, {to[0], to[1], to[2]}}};
+    const std::size_t channels = 3 - axes.size() + rest.places.back();
+    return {{{from[0], from[1], from[2]}, {to[0], to[1], to[2]}, static_cast<Axis>(channels)}};
   }
   // Selection sort: goal[i] is the place to which axis i has to go.
   std::vector<std::size_t> goal(axes.size());

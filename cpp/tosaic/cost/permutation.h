@@ -14,8 +14,11 @@
 
 namespace tosaic::cost {
 
+enum class Axis : std::uint8_t { kHeight, kWidth, kDepth };
+
 struct Pass {
   Extent from, to;
+  Axis channels_from = Axis::kDepth;  // the axis of `from` that is the depth of `to`
 };
 
 // Empty if no element moves.
