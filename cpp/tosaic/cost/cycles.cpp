@@ -219,21 +219,17 @@ class Traffic {
         transferred(bytes, map, block_.input, true, memory, machine_.cores));
   }
 
-  // Weights are read for each column of blocks, unless they are in SRAM after the first time.
+  // Weights and scales are read for each column of blocks. Weights that are read several times are first copied to
+  // SRAM.
   void weights(std::int64_t across) {
     const bool is_near = chip_.mode.constants_near;
     const double bytes = static_cast<double>(command_.weights * command_.weight_bits) / 8;
-    const auto scales = static_cast<double>(command_.scales * kScaleBytes);
     const auto times = static_cast<double>(across);
-    if (is_near || across == 1) {
-      add(is_near, Channel::kWeights, bytes * times);
-      add(is_near, Channel::kScales, scales * times);
-      return;
-    }
-    add(false, Channel::kCopy, bytes + scales);
-    add(true, Channel::kWrite, bytes + scales);
+    add(is_near, Channel::kScales, static_cast<double>(command_.scales * kScaleBytes) * times);
+    if (is_near || across == 1) return add(is_near, Channel::kWeights, bytes * times);
+    add(false, Channel::kCopy, bytes);
+    add(true, Channel::kWrite, bytes);
     add(true, Channel::kFastWeights, bytes * times);
-    add(true, Channel::kScales, scales * times);
   }
 
   void add(bool is_near, Channel channel, double bytes) {

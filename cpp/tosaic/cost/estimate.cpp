@@ -17,26 +17,40 @@ std::int64_t bytes_of(const Map& map) { return map.stored_elements() * map.bits 
 
 // When the bytes of a value are in use: from the command that writes it to the last one that reads it.
 struct Life {
+  ValueId value;
   std::size_t first = 0, last = 0;
   std::int64_t bytes = 0;
+  bool leaves = false;  // it is an input or output of the graph
+  int readers = 0;
+  bool is_striped = true;  // it is made and read row by row
 };
+
+// Operators that read and write rows of images, so that several of them can work on one stripe after another.
+bool works_by_row(const Command& command) {
+  constexpr std::int64_t kLeastRows = 8;
+  const bool is_window = command.work == Work::kConvolution || command.work == Work::kDepthwise ||
+                         (command.work == Work::kPool && !command.is_permuted);
+  return is_window && command.repeats == 1 && command.result.extent.height >= kLeastRows;
+}
 
 std::vector<Life> lives_of(const Graph& graph, const std::vector<Command>& commands) {
   std::vector<Life> lives(graph.values().size());
-  std::vector<bool> seen(graph.values().size(), false);
-  const auto use = [&](const Map& map, std::size_t at) {
+  const auto use = [&](const Map& map, std::size_t at, bool is_read) {
     if (!map.value.valid() || graph.value(map.value).kind == ValueKind::kConstant) return;
-    const std::size_t i = map.value.index();
-    Life& life = lives[i];
-    if (!seen[i]) life.first = graph.value(map.value).kind == ValueKind::kInput ? 0 : at;
-    seen[i] = true;
+    Life& life = lives[map.value.index()];
+    const bool is_input = graph.value(map.value).kind == ValueKind::kInput;
+    if (life.bytes == 0) life.first = is_input ? 0 : at;
+    life.value = map.value;
+    life.leaves = is_input || graph.is_output(map.value);
     life.last = graph.is_output(map.value) ? commands.size() - 1 : std::max(life.last, at);
     life.bytes = std::max(life.bytes, bytes_of(map));
+    life.readers += is_read ? 1 : 0;
+    life.is_striped &= works_by_row(commands[at]);
   };
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    use(commands[i].input, i);
-    if (commands[i].second) use(*commands[i].second, i);
-    use(commands[i].result, i);
+    use(commands[i].input, i, true);
+    if (commands[i].second) use(*commands[i].second, i, true);
+    use(commands[i].result, i, false);
   }
   std::erase_if(lives, [](const Life& life) { return life.bytes == 0; });
   return lives;
@@ -54,15 +68,31 @@ std::vector<std::int64_t> in_use(const std::vector<Life>& lives, std::size_t com
   return change;
 }
 
-// Results that do not fit the cache are in the other memory. A value that is larger than half of it does not stay
-// there until it is read.
-void place(std::vector<Command>& commands, const Graph& graph, const MemoryMode& mode) {
+// If results are in the far memory, those are kept in the cache that fit, the smallest first. A larger one that only
+// one operator reads passes through it by rows.
+std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::size_t commands,
+                              const MemoryMode& mode) {
+  std::vector<bool> out(graph.values().size(), mode.results_near);
+  if (mode.results_near) return out;
+  std::ranges::stable_sort(lives, {}, &Life::bytes);
+  std::vector<std::int64_t> used(commands, 0);
+  for (const Life& life : lives) {
+    if (life.leaves) continue;
+    const auto first = used.begin() + static_cast<std::ptrdiff_t>(life.first);
+    const auto last = used.begin() + static_cast<std::ptrdiff_t>(life.last) + 1;
+    const bool fits = *std::max_element(first, last) + life.bytes <= mode.cache_bytes;
+    if (fits) std::for_each(first, last, [&](std::int64_t& each) { each += life.bytes; });
+    out[life.value.index()] = fits || (life.is_striped && life.readers == 1);
+  }
+  return out;
+}
+
+void place(std::vector<Command>& commands, const Graph& graph, const std::vector<bool>& near,
+           const MemoryMode& mode) {
   const auto set = [&](Map& map) {
-    const bool is_constant = map.value.valid() && graph.value(map.value).kind == ValueKind::kConstant;
-    if (is_constant)
-      map.is_near = mode.constants_near;
-    else
-      map.is_near = mode.results_near || bytes_of(map) <= mode.cache_bytes / 2;
+    if (!map.value.valid()) return;
+    const bool is_constant = graph.value(map.value).kind == ValueKind::kConstant;
+    map.is_near = is_constant ? mode.constants_near : near[map.value.index()];
   };
   for (Command& each : commands) {
     set(each.input);
@@ -96,8 +126,9 @@ Estimate estimate(const Graph& graph, const Machine& machine, const MemorySystem
                   const MemoryMode& mode) {
   const Chip chip{machine, system, mode};
   std::vector<Command> commands = commands_of(graph, machine);
-  place(commands, graph, mode);
-  const std::vector<std::int64_t> bytes = in_use(lives_of(graph, commands), commands.size());
+  const std::vector<Life> lives = lives_of(graph, commands);
+  place(commands, graph, near_values(graph, lives, commands.size(), mode), mode);
+  const std::vector<std::int64_t> bytes = in_use(lives, commands.size());
   Estimate out;
   out.constant_bytes = constants_of(graph);
   out.rows.reserve(commands.size());

@@ -49,7 +49,7 @@ struct MemoryMode {
 };
 
 // The units that access a memory. Each has a buffer, which limits what it reads in a cycle.
-enum class Channel : std::uint8_t { kWeights, kFastWeights, kMap, kStream, kScales, kCopy, kWrite };
+enum class Channel : std::uint8_t { kCopy, kStream, kWeights, kFastWeights, kMap, kScales, kWrite };
 
 struct Machine {
   // Cycles of the output unit for one element of a result.
