@@ -75,6 +75,8 @@ class Search {
   Block find() {
     if (is_summed_)
       find_cheapest();
+    else if (command_.work == Work::kElementwise)
+      find_row();
     else
       find_largest();
     block_.input = input_for(block_.result);
@@ -147,6 +149,18 @@ class Search {
       if (best < std::numeric_limits<double>::infinity()) return;
     }
     block_.result = step_;
+  }
+
+  // Elementwise operators only fill the buffer of the output: a row of the result, with as many channels as fit.
+  void find_row() {
+    constexpr std::int64_t kOutputBytes = 6;  // for each multiplier
+    const std::int64_t bytes =
+        std::min<std::int64_t>(std::max(command_.result.bits, command_.input.bits), 32) / 8;
+    const std::int64_t units = std::max<std::int64_t>(1, kOutputBytes * machine_.macs / bytes / step_.depth);
+    const std::int64_t widest = std::min(units, limit_.width), pieces = (whole_.width + widest - 1) / widest;
+    const std::int64_t width = up((whole_.width + pieces - 1) / pieces, step_.width);
+    const std::int64_t depth = std::max<std::int64_t>(1, units / width) * step_.depth;
+    block_.result = {step_.height, width, std::min(depth, limit_.depth)};
   }
 
   // Operators that keep channels apart: for each depth, the largest area in the proportions of the result; then
@@ -223,5 +237,14 @@ class Search {
 }  // namespace
 
 Block block_of(const Command& command, const Machine& machine) { return Search(command, machine).find(); }
+
+std::int64_t columns_of(const Command& command, const Block& block) {
+  const auto parts = [](std::int64_t all, std::int64_t part) {
+    const std::int64_t used = std::min(all, part);
+    return (all + used - 1) / used;
+  };
+  const Extent& all = command.result.extent;
+  return parts(all.height, block.result.height) * parts(all.width, block.result.width);
+}
 
 }  // namespace tosaic::cost

@@ -16,6 +16,9 @@ struct Block {
 
 [[nodiscard]] Block block_of(const Command& command, const Machine& machine);
 
+// The number of blocks above one another and side by side. All weights are read for each of them.
+[[nodiscard]] std::int64_t columns_of(const Command& command, const Block& block);
+
 // The elements of the kernel that are processed at a time, along each axis.
 inline constexpr std::int64_t kKernelPart = 8;
 

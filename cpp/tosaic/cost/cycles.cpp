@@ -166,13 +166,12 @@ class Traffic {
   void count(Cycles& out) {
     const Extent result = smaller(block_.result, command_.result.extent);
     const Extent& all = command_.result.extent;
-    const std::int64_t across = parts(all.height, result.height) * parts(all.width, result.width);
+    const std::int64_t across = columns_of(command_, block_);
     const std::int64_t layers = keeps_channels() ? 1 : parts(all.depth, result.depth);
     read(command_.input, read_elements(across * layers), Channel::kMap);
     if (command_.second && command_.second->extent.elements() > 1)
       read(*command_.second,
-           command_.work == Work::kProduct ? command_.second->extent.elements() * across
-                                           : command_.result.stored_elements(),
+           command_.second->stored_elements() * (command_.work == Work::kProduct ? across : 1),
            Channel::kStream);
     const double written = transferred(
         static_cast<double>(command_.result.stored_elements() * command_.result.bits) / 8, command_.result,
@@ -201,8 +200,8 @@ class Traffic {
 
   // Blocks of a convolution overlap, and each layer of the result reads its input again.
   [[nodiscard]] std::int64_t read_elements(std::int64_t blocks) const {
-    if (command_.work == Work::kElementwise) return command_.result.stored_elements();
-    if (command_.work == Work::kTransfer) return command_.input.stored_elements();
+    if (command_.work == Work::kElementwise || command_.work == Work::kTransfer)
+      return command_.input.stored_elements();
     const Extent input = smaller(block_.input, command_.input.extent);
     const std::int64_t kernels =
         parts(command_.kernel_height, kKernelPart) * parts(command_.kernel_width, kKernelPart);

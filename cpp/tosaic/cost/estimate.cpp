@@ -69,13 +69,12 @@ std::vector<std::int64_t> in_use(const std::vector<Life>& lives, std::size_t com
 }
 
 // If results are in the far memory, those are kept in the cache that fit, the smallest first. A larger one that only
-// one operator reads passes through it by rows.
-std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::size_t commands,
+// one operator reads passes through it by rows. `used` are the bytes of the cache that weights need, by command.
+std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::vector<std::int64_t> used,
                               const MemoryMode& mode) {
   std::vector<bool> out(graph.values().size(), mode.results_near);
   if (mode.results_near) return out;
   std::ranges::stable_sort(lives, {}, &Life::bytes);
-  std::vector<std::int64_t> used(commands, 0);
   for (const Life& life : lives) {
     if (life.leaves) continue;
     const auto first = used.begin() + static_cast<std::ptrdiff_t>(life.first);
@@ -84,6 +83,17 @@ std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::
     if (fits) std::for_each(first, last, [&](std::int64_t& each) { each += life.bytes; });
     out[life.value.index()] = fits || (life.is_striped && life.readers == 1);
   }
+  return out;
+}
+
+// Weights that are read several times are in the cache meanwhile; large ones in two halves that take turns.
+std::vector<std::int64_t> weights_in_cache(const std::vector<Command>& commands,
+                                           const std::vector<Block>& blocks, const MemoryMode& mode) {
+  constexpr std::int64_t kPercent = 80;  // of the weights, at a time
+  std::vector<std::int64_t> out(commands.size(), 0);
+  for (std::size_t i = 0; i < commands.size(); ++i)
+    if (const Command& each = commands[i]; each.weights > 0 && columns_of(each, blocks[i]) > 1)
+      out[i] = std::min(each.weights * each.weight_bits / 8 * kPercent / 100, mode.cache_bytes);
   return out;
 }
 
@@ -126,15 +136,17 @@ Estimate estimate(const Graph& graph, const Machine& machine, const MemorySystem
                   const MemoryMode& mode) {
   const Chip chip{machine, system, mode};
   std::vector<Command> commands = commands_of(graph, machine);
+  std::vector<Block> blocks;
+  for (const Command& each : commands) blocks.push_back(block_of(each, machine));
   const std::vector<Life> lives = lives_of(graph, commands);
-  place(commands, graph, near_values(graph, lives, commands.size(), mode), mode);
+  place(commands, graph, near_values(graph, lives, weights_in_cache(commands, blocks, mode), mode), mode);
   const std::vector<std::int64_t> bytes = in_use(lives, commands.size());
   Estimate out;
   out.constant_bytes = constants_of(graph);
   out.rows.reserve(commands.size());
   for (std::size_t i = 0; i < commands.size(); ++i) {
     Command& each = commands[i];
-    const Cycles cycles = cycles_of(each, block_of(each, machine), chip);
+    const Cycles cycles = cycles_of(each, blocks[i], chip);
     Row& row = out.rows.emplace_back();
     row.node = each.node;
     row.fused = std::move(each.fused);
