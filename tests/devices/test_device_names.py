@@ -1,6 +1,6 @@
 """A device's name stands in its record, in tests and in docs only.
 
-The records are in ``cpp/tosaic/claimant/devices`` and ``python/tosaic/devices``. The test reads the names
+The records are in ``cpp/tosaic/claimant/devices``, ``cpp/tosaic/cost/devices`` and ``python/tosaic/devices``. The test reads the names
 from the records, and looks for them in identifiers and in strings of all other sources. Explanations may name
 a device: comments, and docstrings.
 
@@ -23,7 +23,7 @@ import pytest
 import tosaic.devices
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDS = ("cpp/tosaic/claimant/devices", "python/tosaic/devices")
+RECORDS = ("cpp/tosaic/claimant/devices", "cpp/tosaic/cost/devices", "python/tosaic/devices")
 NO_DEVICES = {"host", "grid-sampler"}  # who computes the rest, and an operator, which has its name elsewhere
 FOLDERS = {"cpp": (".cpp", ".h", ".def"), "bindings": (".cpp", ".h"), "python": (".py",)}
 LIBRARY = re.compile(r"(^|[._/])cortex_m(_[a-z_]+)?(\.py|/|$)")

@@ -21,13 +21,14 @@ Extent rounded(const Extent& extent, const Extent& to) {
 }
 
 // Vela's rule: which order of a convolution uses more of the multipliers.
-bool takes_kernel_first(const Command& command) {
+bool takes_kernel_first(const Command& command, const Machine& machine) {
   if (command.work != Work::kConvolution) return false;
-  constexpr std::int64_t kStep = 5, kLeast = 2, kDepth = 64;
+  constexpr std::int64_t kStep = 5, kLeast = 2;
   const std::int64_t kernel = command.kernel_height * command.kernel_width,
                      depth = command.input.extent.depth;
   const std::int64_t used = kernel / kStep * kStep + std::max(kernel % kStep, kLeast);
-  return ratio(depth, up(depth, kDepthStep)) * ratio(kernel, used) >= ratio(depth, up(depth, kDepth));
+  return ratio(depth, up(depth, kDepthStep)) * ratio(kernel, used) >=
+         ratio(depth, up(depth, machine.input_depth));
 }
 
 bool keeps_channels(const Command& command) {
@@ -58,7 +59,7 @@ class Search {
   Search(const Command& command, const Machine& machine)
       : command_(command), machine_(machine), all_(order_of(command)) {
     block_.micro = micro_of(command, machine);
-    block_.is_kernel_first = takes_kernel_first(command);
+    block_.is_kernel_first = takes_kernel_first(command, machine);
     step_ = {block_.micro.height, block_.micro.width, std::max(block_.micro.depth, depth_step())};
     if (command.result.in_bricks && command.is_permuted) {  // whole bricks are written
       if (command.channels_from == Axis::kWidth) step_.width = kDepthStep;

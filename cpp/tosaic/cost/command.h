@@ -47,11 +47,13 @@ struct Command {
   NodeId node;
   std::vector<NodeId> fused;
   Map input;
-  std::optional<Map> second;  // of elementwise operators and of MATMUL
+  std::optional<Map> second;       // of elementwise operators and of MATMUL
+  std::vector<ValueId> also_read;  // by operators that follow within the command
   Map result;
   std::int64_t kernel_height = 1, kernel_width = 1;
   std::int64_t stride_height = 1, stride_width = 1;
   std::int64_t dilation_height = 1, dilation_width = 1;
+  bool is_binary = false;             // elementwise, with a second operand
   bool is_permuted = false;           // the result has its axes in another order
   Axis channels_from = Axis::kDepth;  // the axis of the operand that becomes the channels
   double chained = 0;       // cycles of the output unit for an element, of elementwise operators that follow

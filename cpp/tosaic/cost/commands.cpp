@@ -382,8 +382,9 @@ class Builder {
     Command& out = add(operation, Work::kElementwise, "sub");
     out.fused.clear();
     out.op = Op::kTosaSub;
-    out.input = {.extent = extent, .bits = 32};
+    out.input = Map{.extent = extent, .bits = 32};
     out.result.extent = extent;
+    out.is_binary = true;
     states_.back().operands = 1;
   }
 
@@ -402,6 +403,7 @@ class Builder {
       if (!is_scalar(value)) maps.push_back(map_of(value));
     if (!maps.empty()) out.input = maps[0];
     if (maps.size() > 1) out.second = maps[1];
+    out.is_binary = operation.reads.size() > 1;
     out.chained = further_cycles(operation);
     if (!is_flat) return;
     out.result.extent = with_channels(out.result.extent);
@@ -443,8 +445,11 @@ class Builder {
       return false;
     if (into.work == Work::kPool && into.input.bits >= 32) return false;
     const std::int64_t from = bits_of(graph_.type(operation.reads.front()).dtype);
-    for (const ValueId value : operation.reads)
-      into.reads_wide |= from >= 32 && !is_scalar(value) && value != into.result.value;
+    for (const ValueId value : operation.reads) {
+      if (is_scalar(value) || value == into.result.value) continue;
+      into.reads_wide |= from >= 32;
+      into.also_read.push_back(value);
+    }
     join(at, operation);
     into.chained += from >= 32 ? machine_.outputs.wide : machine_.outputs.narrow;
     into.chained += further_cycles(operation);
@@ -492,9 +497,14 @@ class Builder {
 
   // Two of these may follow each other, or have several readers, that each need a RESCALE of their own.
   void rescale(const Operation& operation) {
-    if (!machine_.chains) {
+    const std::int64_t from = bits_of(graph_.type(operation.reads.front()).dtype);
+    const std::int64_t to = bits_of(graph_.type(operation.result).dtype);
+    if (!machine_.widens && std::max(from, to) >= 32) {  // ADD if it has to be widened, then MUL
       elementwise(operation);
-      out_.back().name = "rescale";
+      out_.back().name = "mul";
+      out_.back().op = from < 32 ? Op::kTosaAdd : Op::kTosaMul;
+      out_.back().is_binary = true;
+      if (from < 32) out_.back().chained = machine_.outputs.binary_wide;
       return;
     }
     Command& out = add(operation, Work::kPool, to_name(operation.op));
@@ -514,6 +524,7 @@ class Builder {
     const Dims& permutation = Graph::attrs<PermuteAttrs>(node_of(operation)).perm;
     const std::vector<Pass> passes = passes_of(shape_of(operation.reads.front()), permutation);
     if (passes.empty()) return view(operation);
+    if (!machine_.transposes_by_pool) return swap_axes(operation, passes);
     if (passes.size() == 1 && try_permute(operation, passes.front())) return;
     for (const Pass& pass : passes) {
       const bool is_last = &pass == &passes.back();
@@ -528,6 +539,22 @@ class Builder {
       if (!is_last) out.result.value = {};
       states_.back().is_permuted = true;
     }
+  }
+
+  // A device that cannot permute while it computes copies elements, and swaps two axes in a pass.
+  void swap_axes(const Operation& operation, const std::vector<Pass>& passes) {
+    Command& out = add(operation, Work::kTransfer, "transpose");
+    out.input.extent = passes.front().from;
+    out.result.extent = passes.back().to;
+    out.repeats = 0;
+    for (const Pass& pass : passes) out.repeats += is_rotation(pass) ? 2 : 1;
+    states_.back().can_chain = false;
+  }
+
+  [[nodiscard]] static bool is_rotation(const Pass& pass) {
+    const Extent &from = pass.from, &to = pass.to;
+    const bool keeps_one = from.height == to.height || from.width == to.width || from.depth == to.depth;
+    return !keeps_one || (pass.channels_from == Axis::kHeight && to.width != from.width);
   }
 
   // The command before writes its result in the other order.
@@ -631,6 +658,7 @@ class Builder {
         each.fused.clear();
         for (Map* map : {&each.input, &each.result}) map->value = {};
         if (each.second) each.second->value = {};
+        each.also_read.clear();
         out_.push_back(std::move(each));
         states_.emplace_back().can_chain = false;
       }

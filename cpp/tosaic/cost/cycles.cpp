@@ -102,7 +102,7 @@ class Multipliers {
 // The output unit, for an element.
 double output_of(const Command& command, const Machine& machine) {
   double out = output_cycles(machine, command.work, command.op, command.input.bits, command.result.bits,
-                             command.second.has_value());
+                             command.is_binary);
   const bool is_wide = command.input.bits >= 32 && command.work == Work::kElementwise;
   if (machine.chains && command.chained > 0 && (is_wide || command.reads_wide)) out = machine.outputs.wide;
   if (command.has_table) out = std::max(out, machine.outputs.table);
@@ -153,7 +153,8 @@ class Traffic {
  public:
   Traffic(const Command& command, const Block& block, const Chip& chip)
       : command_(command), block_(block), chip_(chip), machine_(chip.machine) {
-    if (command.work == Work::kTransfer) block_.input = block_.result = {};  // element by element
+    if (command.work == Work::kTransfer && command.op != Op::kTosaTranspose)
+      block_.input = block_.result = {};  // element by element
   }
 
   // To read the first block of the input and to write the last one of the result.
@@ -275,6 +276,8 @@ Cycles cycles_of(const Command& command, const Block& block, const Chip& chip) {
   Traffic traffic(command, block, chip);
   if (command.work == Work::kElementwise)
     out.computing = output_of(command, chip.machine) * static_cast<double>(command.result.stored_elements());
+  else if (command.work == Work::kTransfer && command.op == Op::kTosaTranspose)
+    out.computing = chip.machine.outputs.max_pool * static_cast<double>(command.result.extent.elements());
   else if (command.work != Work::kTransfer)
     out.computing = pipelined(command, block, chip) + traffic.ends();
   traffic.count(out);

@@ -50,6 +50,11 @@ std::vector<Life> lives_of(const Graph& graph, const std::vector<Command>& comma
   for (std::size_t i = 0; i < commands.size(); ++i) {
     use(commands[i].input, i, true);
     if (commands[i].second) use(*commands[i].second, i, true);
+    for (const ValueId value : commands[i].also_read) {
+      Map map;
+      map.value = value;
+      use(map, i, true);
+    }
     use(commands[i].result, i, false);
   }
   std::erase_if(lives, [](const Life& life) { return life.bytes == 0; });

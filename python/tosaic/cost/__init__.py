@@ -1,6 +1,7 @@
 """The cost of a program on a device: cycles and memory, by node, module and source line.
 
-`tosaic.device_cost` is the entry point. The device's own tool, such as Vela, makes the estimates.
+`tosaic.device_cost` is the entry point. The device's own tool, such as Vela, makes the
+estimates, or tosaic's own model, which needs no tool.
 """
 
 from __future__ import annotations

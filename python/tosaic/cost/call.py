@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from tosaic import _core
 from tosaic.base.dtypes import bytes_of
 from tosaic.base.file_kinds import TOSA
 from tosaic.base.options import checked, file_path, invalid, refusal, shown, unsupported
 from tosaic.base.reading import read_bytes
+from tosaic.cost.analytic import analytic_cost, has_analytic_cost
 from tosaic.cost.attribution import attributed, node_of
 from tosaic.cost.device_cost import CostCopy, CostRow, DeviceCost, GroupCost
 from tosaic.devices.device import Device
@@ -27,6 +28,8 @@ from tosaic.program.program import Program
 __all__ = ["device_cost"]
 
 _WHERE = "device_cost"
+_Method = Literal["tool", "analytic"]
+_METHODS = get_args(_Method)
 
 
 @checked
@@ -34,6 +37,7 @@ def device_cost(
     program: Lowered | SplitLowered | Program | str | os.PathLike[str],
     device: str | Claimant | None = None,
     *,
+    method: _Method | None = None,
     memory_mode: str | None = None,
     system_config: str | None = None,
     flags: Sequence[str] = (),
@@ -41,7 +45,8 @@ def device_cost(
     """Estimates what one run of a program costs on a device, by node, module and source line.
 
     The tool of the device compiles the program and reports the cost of each operation: for Ethos-U, this is
-    Vela, which has to be installed.
+    Vela. tosaic has a model of its own, which needs no tool; `docs/measured/cost_model.md` compares the two.
+    `DeviceCost.source` says which of them made an estimate.
 
     Parameters
     ----------
@@ -52,6 +57,9 @@ def device_cost(
     device : str, Claimant or None
         Such as ``"ethos-u85-256"``. A split program does not need it: its groups run on their claimants. If
         it is given, it replaces the claimants of the same family.
+    method : {"tool", "analytic"}, optional
+        ``"tool"``: the tool of the device, which has to be installed. ``"analytic"``: tosaic's own model.
+        Default: the tool if it is installed, and else the model.
     memory_mode : str, optional
         How the device uses memory, such as ``"Sram_Only"`` or ``"Dedicated_Sram_384KB"`` for Ethos-U85, and
         ``"Shared_Sram"`` or ``"Sram_Only"`` for Ethos-U55. Default: the mode for which payloads are compiled.
@@ -59,7 +67,7 @@ def device_cost(
     system_config : str, optional
         Clock and memories of the chip, such as ``"Ethos_U85_SYS_DRAM_Mid"``. Default: as above.
     flags : sequence of str
-        Further flags of the tool, such as ``["--optimise=Size"]``.
+        Further flags of the tool, such as ``["--optimise=Size"]``. They select the tool.
 
     Returns
     -------
@@ -71,10 +79,10 @@ def device_cost(
         There are no estimates for the device, or its tool refuses the program; the message has the tool's
         output.
     InvalidGraph
-        There is no such device, memory mode or system configuration; the program is not lowered; or a file
-        is damaged.
+        There is no such device, method, memory mode or system configuration; the program is not lowered; a
+        file is damaged; or there are flags for tosaic's own model.
     ImportError
-        The tool of the device is not installed.
+        The tool of the device is asked for, by `method` or `flags`, and not installed.
 
     Examples
     --------
@@ -88,17 +96,53 @@ def device_cost(
     if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
         raise refusal(_WHERE, "flags", "a list of strings", flags)
     options = {name: value for name, value in given.items() if value is not None}
+    if method is not None and method not in _METHODS:
+        raise refusal(_WHERE, "method", "one of " + ", ".join(map(repr, _METHODS)), method)
+    if method == "analytic" and flags:
+        raise refusal(_WHERE, "flags", "none: they are for the tool, and method is 'analytic'", list(flags))
+    asked = _Asked("tool" if flags else method, options, tuple(flags))
     if member is not None and device_of(member.lower()) is not None:
         member = member.lower()
     if isinstance(program, SplitLowered):
-        return _cost_of_split(program.graph, _parts_of(program), member, options, tuple(flags))
+        return _cost_of_split(program.graph, _parts_of(program), member, asked)
     if isinstance(program, str | os.PathLike) and is_split_folder(program):
         host, parts = saved_split(_WHERE, program)
-        return _cost_of_split(host.graph, parts, member, options, tuple(flags))
+        return _cost_of_split(host.graph, parts, member, asked)
     tosa = _bytes_of(program)
     if member is None:
         raise refusal(_WHERE, "device", f"one of {', '.join(_with_costs())}", device)
-    return _cost_of_file(tosa, member, options, tuple(flags))
+    return _cost_of_file(tosa, member, asked)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Who is to estimate, and with what."""
+
+    method: _Method | None
+    options: Mapping[str, str]
+    flags: tuple[str, ...]
+
+    def estimates(self, device: Device | None, member: str) -> bool:
+        """True if there is an estimate for a member of a device."""
+        by_tool = self.method != "analytic" and _estimate_of(device) is not None
+        return by_tool or (self.method != "tool" and has_analytic_cost(member))
+
+    def resolved(self, device: Device | None, member: str) -> _Method:
+        """Returns who estimates: without a wish, the tool if it is installed or there is nobody else."""
+        if self.method is not None:
+            return self.method
+        known = has_analytic_cost(member)
+        return "tool" if not known or (_estimate_of(device) and _is_installed(device)) else "analytic"
+
+
+def _is_installed(device: Device | None) -> bool:
+    require = None if device is None or device.payload is None else device.payload.require_tool
+    try:
+        if require is not None:
+            require()
+    except ImportError:
+        return False
+    return True
 
 
 def _parts_of(split: SplitLowered) -> list[SavedGroup]:
@@ -134,7 +178,12 @@ def _bytes_of(program: Any) -> bytes:
 
 def _with_costs() -> list[str]:
     """Returns the devices with estimates."""
-    return [name for each in devices() if _estimate_of(each) is not None for name in each.names]
+    return [
+        name
+        for each in devices()
+        for name in each.names
+        if _estimate_of(each) is not None or has_analytic_cost(name)
+    ]
 
 
 def _estimate_of(device: Device | None) -> Callable[..., ToolCost] | None:
@@ -142,16 +191,21 @@ def _estimate_of(device: Device | None) -> Callable[..., ToolCost] | None:
     return None if device is None or device.payload is None else device.payload.cost
 
 
-def _cost_of_file(tosa: bytes, member: str, options: Mapping[str, str], flags: tuple[str, ...]) -> DeviceCost:
-    estimate = _estimate_of(device_of(member))
-    if estimate is None:
+def _cost_of_file(tosa: bytes, member: str, asked: _Asked) -> DeviceCost:
+    device = device_of(member)
+    if not asked.estimates(device, member):
         core_claimant(member)  # refuses a name that is neither a device nor a target
+        who = "model of tosaic" if asked.method == "analytic" else "tool"
         raise unsupported(
             _WHERE,
-            f"no tool estimates what a program costs on '{member}'",
+            f"no {who} estimates what a program costs on '{member}'",
             expected=f"one of {', '.join(_with_costs())}",
         )
-    cost = estimate(tosa, member, options, flags)
+    if asked.resolved(device, member) == "analytic":
+        return analytic_cost(tosa, member, asked.options)
+    estimate = _estimate_of(device)
+    assert estimate is not None
+    cost = estimate(tosa, member, asked.options, asked.flags)
     return DeviceCost(**cost.summary.totals, rows=attributed(tosa, cost))
 
 
@@ -159,29 +213,23 @@ def _cost_of_split(
     host: _core.Graph,
     parts: Sequence[SavedGroup],
     member: str | None,
-    options: Mapping[str, str],
-    flags: tuple[str, ...],
+    asked: _Asked,
 ) -> DeviceCost:
-    """Adds up the groups that a tool estimates, and lists everything that it does not estimate."""
+    """Adds up the groups that have an estimate, and lists everything that is not estimated."""
     family = None if member is None else device_of(member)
     if member is not None and family is None:
         core_claimant(member)
         raise refusal(_WHERE, "device", f"one of {', '.join(_with_costs())}", member)
     groups: list[GroupCost] = []
     rows: list[CostRow] = []
+    asked = _one_method(parts, member, asked)
     for part in parts:
         own = device_of(part.claimant)
         is_meant = own is not None and (family is None or family.name == own.name)
-        if (
-            part.tosa is None
-            or own is None
-            or not is_meant
-            or own.payload is None
-            or own.payload.cost is None
-        ):
+        if part.tosa is None or not is_meant or not asked.estimates(own, member or part.claimant):
             groups.append(GroupCost(part.name, part.claimant, None))
             continue
-        found = _cost_of_file(part.tosa, member or part.claimant, options, flags)
+        found = _cost_of_file(part.tosa, member or part.claimant, asked)
         groups.append(GroupCost(part.name, part.claimant, CostSummary(**found.totals)))
         rows += [replace(row, group=part.name) for row in found.rows]
     summaries = [each.summary for each in groups if each.summary is not None]
@@ -203,6 +251,14 @@ def _cost_of_split(
         host=tuple(node_of(node) for graph in graphs for node in graph.nodes if not _group_of(node, names)),
         copies=tuple(copy for graph in graphs for copy in _copies(graph, names)),
     )
+
+
+def _one_method(parts: Sequence[SavedGroup], member: str | None, asked: _Asked) -> _Asked:
+    """Asks the same for all groups: if a tool is not installed, tosaic's own model."""
+    names = [member or part.claimant for part in parts if part.tosa is not None]
+    known = [name for name in names if has_analytic_cost(name)]
+    found = {asked.resolved(device_of(name), name) for name in known}
+    return replace(asked, method="analytic") if "analytic" in found else asked
 
 
 def _added(summaries: Sequence[CostSummary]) -> CostSummary:

@@ -18,7 +18,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--device",
         metavar="NAME",
-        help="the device whose tool estimates (default for a split program: those of its groups)",
+        help="the device (default for a split program: those of its groups)",
+    )
+    command.add_argument(
+        "--method",
+        choices=("tool", "analytic"),
+        help="who estimates: the device's tool, or tosaic's own model (default: the tool if it is installed)",
     )
     command.add_argument("--memory-mode", metavar="NAME", help="how the device uses memory")
     command.add_argument("--system-config", metavar="NAME", help="clock and memories of the chip")
@@ -42,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     cost = device_cost(
         args.file,
         args.device,
+        method=args.method,
         memory_mode=args.memory_mode,
         system_config=args.system_config,
         flags=args.flag,
