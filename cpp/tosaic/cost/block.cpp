@@ -27,8 +27,9 @@ bool takes_kernel_first(const Command& command, const Machine& machine) {
   const std::int64_t kernel = command.kernel_height * command.kernel_width,
                      depth = command.input.extent.depth;
   const std::int64_t used = kernel / kStep * kStep + std::max(kernel % kStep, kLeast);
-  return ratio(depth, up(depth, kDepthStep)) * ratio(kernel, used) >=
-         ratio(depth, up(depth, machine.input_depth));
+  const double kernel_first = ratio(depth, up(depth, kDepthStep)) * ratio(kernel, used);
+  const double depth_first = ratio(depth, up(depth, machine.input_depth));
+  return machine.steps_by_depth ? kernel_first >= depth_first : kernel_first > depth_first;
 }
 
 bool keeps_channels(const Command& command) {

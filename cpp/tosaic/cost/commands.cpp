@@ -547,14 +547,8 @@ class Builder {
     out.input.extent = passes.front().from;
     out.result.extent = passes.back().to;
     out.repeats = 0;
-    for (const Pass& pass : passes) out.repeats += is_rotation(pass) ? 2 : 1;
+    for (const Pass& pass : passes) out.repeats += pass.moves_all ? 2 : 1;
     states_.back().can_chain = false;
-  }
-
-  [[nodiscard]] static bool is_rotation(const Pass& pass) {
-    const Extent &from = pass.from, &to = pass.to;
-    const bool keeps_one = from.height == to.height || from.width == to.width || from.depth == to.depth;
-    return !keeps_one || (pass.channels_from == Axis::kHeight && to.width != from.width);
   }
 
   // The command before writes its result in the other order.
@@ -677,6 +671,9 @@ class Builder {
       known = map.extent;
     };
     for (const Command& each : out_) {
+      if (each.work == Work::kTransfer)
+        for (const Map* map : {&each.input, &each.result})
+          if (map->value.valid()) is_linear[map->value.index()] = true;
       look(each.input);
       look(each.result);
       if (each.second) look(*each.second);

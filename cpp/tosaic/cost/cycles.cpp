@@ -153,8 +153,10 @@ class Traffic {
  public:
   Traffic(const Command& command, const Block& block, const Chip& chip)
       : command_(command), block_(block), chip_(chip), machine_(chip.machine) {
-    if (command.work == Work::kTransfer && command.op != Op::kTosaTranspose)
-      block_.input = block_.result = {};  // element by element
+    if (command.work != Work::kTransfer) return;
+    const bool in_rows = command.op == Op::kTosaTranspose;  // others go element by element
+    block_.input = in_rows ? Extent{1, 1, 32} : Extent{};
+    block_.result = in_rows ? Extent{1, 1, 16} : Extent{};
   }
 
   // To read the first block of the input and to write the last one of the result.

@@ -33,10 +33,29 @@ bool works_by_row(const Command& command) {
   return is_window && command.repeats == 1 && command.result.extent.height >= kLeastRows;
 }
 
-std::vector<Life> lives_of(const Graph& graph, const std::vector<Command>& commands) {
+// By value: the one whose bytes it has, since views of a value are not stored.
+std::vector<ValueId> stored_as(const Graph& graph, const std::vector<Command>& commands) {
+  std::vector<ValueId> out;
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i) out.emplace_back(i);
+  std::vector<bool> is_written(out.size(), false);
+  for (const Command& each : commands)
+    if (each.result.value.valid()) is_written[each.result.value.index()] = true;
+  for (const Node& node : graph.nodes()) {
+    const bool is_view =
+        node.op == Op::kTosaReshape || node.op == Op::kTosaSlice || node.op == Op::kTosaIdentity;
+    if (!is_view || is_written[graph.result(node).index()]) continue;
+    out[graph.result(node).index()] = out[graph.operands(node)[0].index()];
+  }
+  return out;
+}
+
+std::vector<Life> lives_of(const Graph& graph, const std::vector<Command>& commands,
+                           const std::vector<ValueId>& stored) {
   std::vector<Life> lives(graph.values().size());
-  const auto use = [&](const Map& map, std::size_t at, bool is_read) {
-    if (!map.value.valid() || graph.value(map.value).kind == ValueKind::kConstant) return;
+  const auto use = [&](Map map, std::size_t at, bool is_read) {
+    if (!map.value.valid()) return;
+    map.value = stored[map.value.index()];
+    if (graph.value(map.value).kind == ValueKind::kConstant) return;
     Life& life = lives[map.value.index()];
     const bool is_input = graph.value(map.value).kind == ValueKind::kInput;
     if (life.bytes == 0) life.first = is_input ? 0 : at;
@@ -94,7 +113,7 @@ std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::
 // Weights that are read several times are in the cache meanwhile; large ones in two halves that take turns.
 std::vector<std::int64_t> weights_in_cache(const std::vector<Command>& commands,
                                            const std::vector<Block>& blocks, const MemoryMode& mode) {
-  constexpr std::int64_t kPercent = 80;  // of the weights, at a time
+  constexpr std::int64_t kPercent = 60;  // of the weights, at a time; fitted
   std::vector<std::int64_t> out(commands.size(), 0);
   for (std::size_t i = 0; i < commands.size(); ++i)
     if (const Command& each = commands[i]; each.weights > 0 && columns_of(each, blocks[i]) > 1)
@@ -102,12 +121,13 @@ std::vector<std::int64_t> weights_in_cache(const std::vector<Command>& commands,
   return out;
 }
 
-void place(std::vector<Command>& commands, const Graph& graph, const std::vector<bool>& near,
-           const MemoryMode& mode) {
+void place(std::vector<Command>& commands, const Graph& graph, const std::vector<ValueId>& stored,
+           const std::vector<bool>& near, const MemoryMode& mode) {
   const auto set = [&](Map& map) {
     if (!map.value.valid()) return;
-    const bool is_constant = graph.value(map.value).kind == ValueKind::kConstant;
-    map.is_near = is_constant ? mode.constants_near : near[map.value.index()];
+    const ValueId value = stored[map.value.index()];
+    const bool is_constant = graph.value(value).kind == ValueKind::kConstant;
+    map.is_near = is_constant ? mode.constants_near : near[value.index()];
   };
   for (Command& each : commands) {
     set(each.input);
@@ -143,8 +163,10 @@ Estimate estimate(const Graph& graph, const Machine& machine, const MemorySystem
   std::vector<Command> commands = commands_of(graph, machine);
   std::vector<Block> blocks;
   for (const Command& each : commands) blocks.push_back(block_of(each, machine));
-  const std::vector<Life> lives = lives_of(graph, commands);
-  place(commands, graph, near_values(graph, lives, weights_in_cache(commands, blocks, mode), mode), mode);
+  const std::vector<ValueId> stored = stored_as(graph, commands);
+  const std::vector<Life> lives = lives_of(graph, commands, stored);
+  place(commands, graph, stored, near_values(graph, lives, weights_in_cache(commands, blocks, mode), mode),
+        mode);
   const std::vector<std::int64_t> bytes = in_use(lives, commands.size());
   Estimate out;
   out.constant_bytes = constants_of(graph);

@@ -94,8 +94,10 @@ std::vector<Pass> passes_of(const Shape& shape, const Dims& permutation) {
       from.push_back(axes[i]);
       to.push_back(axes[rest.places[i]]);
     }
+    bool moves_all = axes.size() == 3;
+    for (std::size_t i = 0; i < axes.size(); ++i) moves_all &= rest.places[i] != i;
     const std::size_t channels = 3 - axes.size() + rest.places.back();
-    return {{{from[0], from[1], from[2]}, {to[0], to[1], to[2]}, static_cast<Axis>(channels)}};
+    return {{{from[0], from[1], from[2]}, {to[0], to[1], to[2]}, static_cast<Axis>(channels), moves_all}};
   }
   // Selection sort: goal[i] is the place to which axis i has to go.
   std::vector<std::size_t> goal(axes.size());

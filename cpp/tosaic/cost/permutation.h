@@ -19,6 +19,7 @@ enum class Axis : std::uint8_t { kHeight, kWidth, kDepth };
 struct Pass {
   Extent from, to;
   Axis channels_from = Axis::kDepth;  // the axis of `from` that is the depth of `to`
+  bool moves_all = false;             // no axis stays in its place
 };
 
 // Empty if no element moves.

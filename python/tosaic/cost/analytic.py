@@ -79,8 +79,7 @@ def _row(
 ) -> CostRow:
     own = [nodes[i] for i in row["nodes"]]
     most = row["cycles"] * summary.macs_per_cycle
-    memory = dict.fromkeys(("dram_cycles", "on_chip_flash_cycles", "off_chip_flash_cycles"), 0)
-    memory[f"{found['far']}_cycles"] = row["far_cycles"]
+    far = {found["far"]: row["far_cycles"]}
     return CostRow(
         operator=next((places[each.name] for each in own[0].results if each.name in places), None),
         device_op=row["device_op"],
@@ -90,7 +89,9 @@ def _row(
         share=row["cycles"] / summary.cycles if summary.cycles else 0.0,
         npu_cycles=row["npu_cycles"],
         sram_cycles=row["near_cycles"],
-        **memory,
+        dram_cycles=far.get("dram", 0),
+        on_chip_flash_cycles=far.get("on_chip_flash", 0),
+        off_chip_flash_cycles=far.get("off_chip_flash", 0),
         sram_bytes=row["result_bytes"],
         macs=row["macs"],
         mac_use=min(1.0, row["macs"] / most) if most else 0.0,
