@@ -91,6 +91,7 @@ class Builder {
     for (const Operation& each : operations_.all())
       if (!each.is_merged) translate(each);
     store_in_bricks();
+    put_in_order();
     give_views_away();
     return std::move(out_);
   }
@@ -693,6 +694,48 @@ class Builder {
       store(each.result);
       if (each.second) store(*each.second);
     }
+  }
+
+  // The order in which Vela lets them run: what an operator reads is made just before it, its last operand first.
+  void put_in_order() {
+    const std::vector<std::uint32_t> time = times_of_nodes();
+    std::vector<std::pair<std::uint32_t, std::size_t>> order;
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      std::uint32_t last = time[out_[i].node.index()];
+      for (const NodeId id : out_[i].fused) last = std::max(last, time[id.index()]);
+      order.emplace_back(last, i);
+    }
+    std::ranges::sort(order);
+    std::vector<Command> sorted;
+    for (const auto& [last, i] : order) sorted.push_back(std::move(out_[i]));
+    out_ = std::move(sorted);
+  }
+
+  // By node: its place in a walk from the outputs, after the nodes that it reads.
+  [[nodiscard]] std::vector<std::uint32_t> times_of_nodes() const {
+    std::vector<NodeId> stack;
+    for (std::size_t i = 0; i < graph_.nodes().size(); ++i)  // nodes that lead to no output come last
+      stack.push_back(NodeId(static_cast<std::uint32_t>(i)));
+    std::ranges::reverse(stack);
+    for (std::size_t i = graph_.outputs().size(); i > 0; --i)
+      if (const Node* writer = graph_.producer(graph_.outputs()[i - 1].value); writer != nullptr)
+        stack.push_back(graph_.id(*writer));
+    constexpr std::uint32_t kNew = 0xffffffff, kOpen = 0xfffffffe;
+    std::vector<std::uint32_t> out(graph_.nodes().size(), kNew);
+    std::uint32_t now = 0;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      std::uint32_t& time = out[id.index()];
+      if (time == kNew) {
+        time = kOpen;
+        for (const NodeId writer : writers_of(id))
+          if (out[writer.index()] == kNew) stack.push_back(writer);
+        continue;
+      }
+      if (time == kOpen) time = now++;
+      stack.pop_back();
+    }
+    return out;
   }
 
   // Each node without a command counts as part of the next command that reads it, else of the one before.
