@@ -238,6 +238,10 @@ class Search {
 
 }  // namespace
 
+std::int64_t weight_cycles(const Extent& micro, const Machine& machine) {
+  return 4 * micro.depth / (machine.steps_by_depth ? machine.cores : 1);
+}
+
 Block block_of(const Command& command, const Machine& machine) { return Search(command, machine).find(); }
 
 std::int64_t columns_of(const Command& command, const Block& block) {

@@ -19,6 +19,9 @@ struct Block {
 // The number of blocks above one another and side by side. All weights are read for each of them.
 [[nodiscard]] std::int64_t columns_of(const Command& command, const Block& block);
 
+// The cycles that the weights of a microblock take to load.
+[[nodiscard]] std::int64_t weight_cycles(const Extent& micro, const Machine& machine);
+
 // The elements of the kernel that are processed at a time, along each axis.
 inline constexpr std::int64_t kKernelPart = 8;
 

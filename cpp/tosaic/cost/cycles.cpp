@@ -62,7 +62,7 @@ class Multipliers {
   // A part of the kernel.
   [[nodiscard]] std::int64_t of_kernel(std::int64_t elements) const {
     const std::int64_t bits = std::min<std::int64_t>(command_.input.bits, 32);
-    const std::int64_t weights = 4 * micro_.depth;  // to load those of a microblock
+    const std::int64_t weights = weight_cycles(micro_, machine_);
     switch (command_.work) {
       case Work::kPool:
       case Work::kReduceExtreme:
