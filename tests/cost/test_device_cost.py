@@ -263,5 +263,13 @@ def test_without_vela_there_is_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     program = lowered("residual")
     monkeypatch.setattr("tosaic.devices.device_compilers.find_spec", lambda name: None)
     with pytest.raises(ImportError) as found:
-        tosaic.device_cost(program, U85, memory_mode="Sram_Only")
+        tosaic.device_cost(program, U85, method="tool", memory_mode="Sram_Only")
     assert str(found.value) == "vela is not installed: pip install 'tosaic[devices]'"
+
+
+def test_the_tool_estimates_if_it_is_installed() -> None:
+    program = lowered("residual")
+    assert tosaic.device_cost(program, U85).source == "vela"
+    assert tosaic.device_cost(program, U85, method="tool") == tosaic.device_cost(program, U85)
+    own = tosaic.device_cost(program, U85, method="analytic")
+    assert (own.source, own.clock_hz) == ("analytic", 1e9)
