@@ -13,10 +13,11 @@ _RESCALE = (
 _Program = tuple[dict[str, str], list[str]]  # types of inputs by name, and nodes; the last one makes %y
 
 
-def rescale(name: str, value: str, type: str, shift: int = 31) -> str:
+def rescale(name: str, value: str, kind: str, shift: int = 31) -> str:
     """Returns a RESCALE by 0.575, or by less."""
+    dtype = kind.partition("[")[0]
     return (
-        f"%{name}: {type} = tosa.rescale(%{value}) {{input_zp=0, output_zp=0, dtype={type.partition('[')[0]}, "
+        f"%{name}: {kind} = tosa.rescale(%{value}) {{input_zp=0, output_zp=0, dtype={dtype}, "
         f"{_RESCALE}, multiplier=[1234567890], shift=[{shift}]}}"
     )
 
@@ -95,9 +96,7 @@ OPERATORS: dict[str, Callable[[], _Program]] = {
     "transpose_inside": lambda: _one("transpose", "i8[8,32,16,64]", "perm=[0,2,1,3]", x="i8[8,16,32,64]"),
     "reverse": lambda: _one("reverse", f"i8{S}", "axis=1", x=f"i8{S}"),
     "concat": lambda: _one("concat", "i8[1,32,32,128]", "axis=3", x=f"i8{S}", z=f"i8{S}"),
-    "pad": lambda: _one(
-        "pad", "i8[1,34,34,64]", "before=[0,1,1,0], after=[0,1,1,0], value=0", x=f"i8{S}"
-    ),
+    "pad": lambda: _one("pad", "i8[1,34,34,64]", "before=[0,1,1,0], after=[0,1,1,0], value=0", x=f"i8{S}"),
     "slice": lambda: _one("slice", "i8[1,16,32,64]", "start=[0,8,0,0], size=[1,16,32,64]", x=f"i8{S}"),
     "gather": lambda: _one("gather", "i32[1,512,8]", x="i32[1,4096,8]", z="i32[1,512]"),
 }
@@ -106,5 +105,5 @@ OPERATORS: dict[str, Callable[[], _Program]] = {
 def text_of(name: str) -> str:
     """Returns the program of an operator."""
     inputs, lines = OPERATORS[name]()
-    head = [f'input %{each}: {type} path="{each}"' for each, type in inputs.items()]
+    head = [f'input %{each}: {kind} path="{each}"' for each, kind in inputs.items()]
     return "\n".join(["tosaic 1", "graph @forward stage=tosa {", *head, *lines, 'return %y path="out"', "}"])

@@ -20,19 +20,21 @@ def without_vela(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tosaic.devices.device_compilers.find_spec", lambda name: None)
 
 
-def rescale(name: str, value: str, type: str, *, factor: float = 0.75, zero: int = 0) -> str:
+def rescale(name: str, value: str, kind: str, *, factor: float = 0.75, zero: int = 0) -> str:
     """Returns a RESCALE to a type, by a factor between 0.5 and 1 or by one."""
-    dtype = type.partition("[")[0]
+    dtype = kind.partition("[")[0]
     multiplier, shift = (1 << 30, 30) if factor == 1 else (round(factor * (1 << 31)), 31)
     return (
-        f"%{name}: {type} = tosa.rescale(%{value}) {{input_zp={zero}, output_zp=0, dtype={dtype}, {RESCALE}, "
+        f"%{name}: {kind} = tosa.rescale(%{value}) {{input_zp={zero}, output_zp=0, dtype={dtype}, {RESCALE}, "
         f"output_unsigned=false, multiplier=[{multiplier}], shift=[{shift}]}}"
     )
 
 
-def estimate(lines: list[str], inputs: dict[str, str], output: str, device: str = U85) -> tosaic.cost.DeviceCost:
+def estimate(
+    lines: list[str], inputs: dict[str, str], output: str, device: str = U85
+) -> tosaic.cost.DeviceCost:
     text = ["tosaic 1", "graph @forward stage=tosa {"]
-    text += [f'input %{name}: {type} path="{name}"' for name, type in inputs.items()]
+    text += [f'input %{name}: {kind} path="{name}"' for name, kind in inputs.items()]
     text += [*lines, f'return %{output} path="out"', "}"]
     program = tosaic.program.from_graph(_core.Graph.parse("\n".join(text)))
     return tosaic.device_cost(program, device, method="analytic")
@@ -173,7 +175,5 @@ def test_permutations_cost_their_passes() -> None:
     assert len(passes("[1,1024,64]", "[1,64,1024]", "[0,2,1]")) == 1
     assert len(passes("[8,16,32,64]", "[8,32,16,64]", "[0,2,1,3]")) == 5
     assert passes("[1,64,1,64]", "[1,1,64,64]", "[0,2,1,3]") == []
-    swap, turn = (
-        passes("[32,32,32]", "[32,32,32]", order, U55)[0] for order in ("[0,2,1]", "[1,2,0]")
-    )
+    swap, turn = (passes("[32,32,32]", "[32,32,32]", order, U55)[0] for order in ("[0,2,1]", "[1,2,0]"))
     assert turn == pytest.approx(2 * swap)

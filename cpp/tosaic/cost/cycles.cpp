@@ -271,6 +271,15 @@ double pipelined(const Command& command, const Block& block, const Chip& chip) {
   return longer * blocks + shorter;
 }
 
+// A MATMUL without multipliers for two maps: a product for each multiplication, then sums for each column.
+double emulated(const Command& command, const Machine& machine) {
+  constexpr double kColumn = 150;  // fitted
+  const Machine::Outputs& outputs = machine.outputs;
+  const double sums = outputs.max_pool * static_cast<double>(command.input.extent.elements()) + kColumn;
+  return outputs.mul_to_wide * static_cast<double>(command.macs / command.repeats) +
+         sums * static_cast<double>(command.result.extent.depth) / static_cast<double>(command.repeats);
+}
+
 }  // namespace
 
 Cycles cycles_of(const Command& command, const Block& block, const Chip& chip) {
@@ -280,6 +289,8 @@ Cycles cycles_of(const Command& command, const Block& block, const Chip& chip) {
     out.computing = output_of(command, chip.machine) * static_cast<double>(command.result.stored_elements());
   else if (command.work == Work::kTransfer && command.op == Op::kTosaTranspose)
     out.computing = chip.machine.outputs.max_pool * static_cast<double>(command.result.extent.elements());
+  else if (command.work == Work::kProduct && !chip.machine.multiplies_maps)
+    out.computing = emulated(command, chip.machine);
   else if (command.work != Work::kTransfer)
     out.computing = pipelined(command, block, chip) + traffic.ends();
   traffic.count(out);

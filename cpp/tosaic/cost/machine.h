@@ -73,6 +73,7 @@ struct Machine {
   // An elementwise operator is part of the command before it, with its own output cycles. If not, only CLAMP,
   // TABLE and TRANSPOSE are, and a RESCALE that is not fused is an elementwise operator.
   bool chains = true;
+  bool multiplies_maps = true;     // if not, MATMUL is elementwise products and their sums, column by column
   bool transposes_by_pool = true;  // if not, by transfers of memory
   bool widens = true;              // RESCALE can follow and precede operators of 32 bits
   Outputs outputs;

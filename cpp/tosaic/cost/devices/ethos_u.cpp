@@ -59,6 +59,7 @@ Machine u55(std::string_view name, std::string_view family, std::int64_t macs, s
           .input_depth = 32,
           .steps_by_depth = false,
           .chains = false,
+          .multiplies_maps = false,
           .transposes_by_pool = false,
           .widens = false,
           .outputs = outputs};
