@@ -57,11 +57,18 @@ def test_refusals_have_their_exit_codes(file: str, capsys, monkeypatch: pytest.M
     assert main(["cost", file, "--device", U85, "--report", "no/folder.html"]) == 2
     capsys.readouterr()
     monkeypatch.setattr("tosaic.devices.device_compilers.find_spec", lambda name: None)
-    code = main(["cost", file, "--device", U85])
+    code = main(["cost", file, "--device", U85, "--method", "tool"])
     assert code != 0
     err = capsys.readouterr().err.strip()
     assert err.endswith("vela is not installed: pip install 'tosaic[devices]'")
     assert "\n" not in err
+    assert main(["cost", file, "--device", U85]) == 0
+    assert "estimated by  analytic" in capsys.readouterr().out
+
+
+def test_the_method_is_an_option(file: str, capsys) -> None:
+    assert main(["cost", file, "--device", U85, "--method", "analytic", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "analytic"
 
 
 def test_an_export_shows_what_the_compiler_of_its_payloads_estimates(

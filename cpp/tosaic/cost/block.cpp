@@ -153,7 +153,8 @@ class Search {
     block_.result = step_;
   }
 
-  // Elementwise operators only fill the buffer of the output: a row of the result, with as many channels as fit.
+  // Elementwise operators only fill the buffer of the output: a row of the result, with as many channels as
+  // fit.
   void find_row() {
     constexpr std::int64_t kOutputBytes = 6;  // for each multiplier
     const std::int64_t bytes =
@@ -165,8 +166,8 @@ class Search {
     block_.result = {step_.height, width, std::min(depth, limit_.depth)};
   }
 
-  // Operators that keep channels apart: for each depth, the largest area in the proportions of the result; then
-  // the depth that covers the result best.
+  // Operators that keep channels apart: for each depth, the largest area in the proportions of the result;
+  // then the depth that covers the result best.
   void find_largest() {
     const bool by_depth = command_.kernel_height * command_.kernel_width == 1;
     const double whole = static_cast<double>(by_depth ? whole_.width * whole_.depth : whole_.area());

@@ -1,4 +1,5 @@
-// block: the part of a result that an NPU computes at a time, chosen such that inputs and sums fit its buffers.
+// block: the part of a result that an NPU computes at a time, chosen such that inputs and sums fit its
+// buffers.
 //
 //   8 x 8 x 32 of 56 x 56 x 64      2048 sums, and 10 x 10 x 64 of the input for a kernel of 3 x 3
 #pragma once

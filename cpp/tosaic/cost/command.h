@@ -1,6 +1,6 @@
 // command: what an NPU does at once, as numbers.
 //
-//   conv2d a   rescale b   table c   add d     one command: sums of products, and 0.25 cycles more for an element
+//   conv2d a   rescale b   table c   add d     one command: products, and the sum in the output unit
 //
 // A command has the node that it is named after, and the nodes that it computes along with it.
 #pragma once

@@ -270,8 +270,8 @@ class Builder {
     out.dilation_width = dilation[rank - 1];
   }
 
-  // The second operand is transposed for all batches at once, by the TRANSPOSE that makes it if there is one; then
-  // each batch is a command.
+  // The second operand is transposed for all batches at once, by the TRANSPOSE that makes it if there is one;
+  // then each batch is a command.
   void matmul(const Operation& operation) {
     const Shape &a = shape_of(operation.reads[0]), &b = shape_of(operation.reads[1]);
     if (!turns_already(operation.reads[1])) turn(operation, b);
@@ -412,8 +412,8 @@ class Builder {
     if (out.second && out.second->extent.elements() != 1) out.second->extent = out.result.extent;
   }
 
-  // What operators cost that the device does not have: a comparison is followed by AND, and SELECT is a comparison,
-  // a subtraction, two ANDs and an OR.
+  // What operators cost that the device does not have: a comparison is followed by AND, and SELECT is a
+  // comparison, a subtraction, two ANDs and an OR.
   [[nodiscard]] double further_cycles(const Operation& operation) const {
     const Machine::Outputs& outputs = machine_.outputs;
     switch (operation.op) {
@@ -431,7 +431,8 @@ class Builder {
 
   static std::string_view to_name(Op op) { return info(op).name.substr(std::string_view("tosa.").size()); }
 
-  // Appends the operator to the command that makes its first operand, or else to the one that makes the second.
+  // Appends the operator to the command that makes its first operand, or else to the one that makes the
+  // second.
   bool try_chain(const Operation& operation) {
     std::int32_t at = -1;
     for (const ValueId value : operation.reads)
@@ -696,7 +697,8 @@ class Builder {
     }
   }
 
-  // The order in which Vela lets them run: what an operator reads is made just before it, its last operand first.
+  // The order in which Vela lets them run: what an operator reads is made just before it, its last operand
+  // first.
   void put_in_order() {
     const std::vector<std::uint32_t> time = times_of_nodes();
     std::vector<std::pair<std::uint32_t, std::size_t>> order;

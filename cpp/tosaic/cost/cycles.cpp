@@ -221,8 +221,8 @@ class Traffic {
         transferred(bytes, map, block_.input, true, memory, machine_.cores));
   }
 
-  // Weights and scales are read for each column of blocks. Weights that are read several times are first copied to
-  // SRAM.
+  // Weights and scales are read for each column of blocks. Weights that are read several times are first
+  // copied to SRAM.
   void weights(std::int64_t across) {
     const bool is_near = chip_.mode.constants_near;
     const double bytes = static_cast<double>(command_.weights * command_.weight_bits) / 8;
@@ -255,8 +255,8 @@ class Traffic {
   Bytes near_{}, far_{};
 };
 
-// Blocks are computed one after the other; the output unit works on a block while the multipliers have begun the
-// next one.
+// Blocks are computed one after the other; the output unit works on a block while the multipliers have begun
+// the next one.
 double pipelined(const Command& command, const Block& block, const Chip& chip) {
   const Multipliers multipliers(command, block, chip.machine);
   const Extent& result = multipliers.result();

@@ -92,8 +92,9 @@ std::vector<std::int64_t> in_use(const std::vector<Life>& lives, std::size_t com
   return change;
 }
 
-// If results are in the far memory, those are kept in the cache that fit, the smallest first. A larger one that only
-// one operator reads passes through it by rows. `used` are the bytes of the cache that weights need, by command.
+// If results are in the far memory, those are kept in the cache that fit, the smallest first. A larger one
+// that only one operator reads passes through it by rows. `used` are the bytes of the cache that weights
+// need, by command.
 std::vector<bool> near_values(const Graph& graph, std::vector<Life> lives, std::vector<std::int64_t> used,
                               const MemoryMode& mode) {
   std::vector<bool> out(graph.values().size(), mode.results_near);

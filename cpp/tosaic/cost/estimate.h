@@ -4,8 +4,8 @@
 //   cost.cycles                    of one run
 //   cost.rows[0].node, .cycles     of a command, with the nodes that it computes
 //
-// It needs no tool and takes microseconds for a node, so a search may ask it. The model follows that of Vela 5.2;
-// docs/measured/cost_model.md compares the two.
+// It needs no tool and takes microseconds for a node, so a search may ask it. The model follows that of Vela
+// 5.2; docs/measured/cost_model.md compares the two.
 #pragma once
 
 #include <cstdint>

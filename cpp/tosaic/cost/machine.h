@@ -1,4 +1,5 @@
-// machine: what the cost model knows of an NPU, as data. Nothing else in this layer knows a device by its name.
+// machine: what the cost model knows of an NPU, as data. Nothing else in this layer knows a device by its
+// name.
 //
 //   Machine        the multipliers, buffers and output unit of one size of a device
 //   MemorySystem   the clock of a chip, and how fast its memories are

@@ -51,7 +51,8 @@ Reduced reduced(const Shape& shape, const Dims& permutation) {
   return out;
 }
 
-// One pass that swaps neighbouring groups of axes: those before `middle` and those from it on, in [first, last).
+// One pass that swaps neighbouring groups of axes: those before `middle` and those from it on, in [first,
+// last).
 Pass exchange(Axes& axes, std::size_t first, std::size_t middle, std::size_t last) {
   const std::int64_t before = product(axes, 0, first), after = product(axes, last, axes.size());
   const std::int64_t left = product(axes, first, middle), right = product(axes, middle, last);

@@ -1,4 +1,5 @@
-// The cost model: machines as data, permutations by passes, blocks, cycles of a command, and estimates of graphs.
+// The cost model: machines as data, permutations by passes, blocks, cycles of a command, and estimates of
+// graphs.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -36,14 +37,13 @@ Command convolution(const Extent& input, std::int64_t kernel, const Extent& resu
 }
 
 Estimate estimate_of(const std::string& body, std::string_view machine = "ethos-u85-256") {
-  return estimate(parse("tosaic 1\ngraph @forward stage=tosa {\n" + body + "\n}\n"),
-                  *machine_named(machine));
+  return estimate(parse("tosaic 1\ngraph @forward stage=tosa {\n" + body + "\n}\n"), *machine_named(machine));
 }
 
 std::string rescale(const std::string& name, const std::string& value, const std::string& type,
                     std::int64_t multiplier = 1 << 30, std::int64_t shift = 30) {
-  return "%" + name + ": " + type + " = tosa.rescale(%" + value + ") {input_zp=0, output_zp=0, dtype=" +
-         type.substr(0, type.find('[')) +
+  return "%" + name + ": " + type + " = tosa.rescale(%" + value +
+         ") {input_zp=0, output_zp=0, dtype=" + type.substr(0, type.find('[')) +
          ", scale32=true, rounding_mode=single_round, per_channel=false, input_unsigned=false, "
          "output_unsigned=false, multiplier=[" +
          std::to_string(multiplier) + "], shift=[" + std::to_string(shift) + "]}\n";
@@ -88,7 +88,8 @@ TEST_CASE("more axes are sorted by swaps; one in the middle takes five passes") 
 
 TEST_CASE("a block fits the buffers, and whole microblocks") {
   for (const Machine& machine : machines())
-    for (const Extent& result : {Extent{56, 56, 64}, Extent{7, 7, 512}, Extent{1, 198, 192}, Extent{1, 1, 1000}}) {
+    for (const Extent& result :
+         {Extent{56, 56, 64}, Extent{7, 7, 512}, Extent{1, 198, 192}, Extent{1, 1, 1000}}) {
       const Command command = convolution({result.height, result.width, 64}, 1, result);
       const Block block = block_of(command, machine);
       CHECK(block.result.height % block.micro.height == 0);
@@ -133,12 +134,12 @@ TEST_CASE("weights that are read once wait for the far memory") {
 }
 
 TEST_CASE("the sum of the rows is the total, and each node is in one row") {
-  const Estimate found = estimate_of(
-      "input %x: i8[1,8,8,16] path=\"x\"\ninput %z: i8[1,8,8,16] path=\"z\"\n" +
-      rescale("a", "x", "i32[1,8,8,16]") + rescale("b", "z", "i32[1,8,8,16]") +
-      "%s: i32[1,8,8,16] = tosa.add(%a, %b)\n" + rescale("y", "s", "i8[1,8,8,16]") +
-      "%v: i8[1,64,16] = tosa.reshape(%y) {shape=[1,64,16]}\n"
-      "%t: i8[1,16,64] = tosa.transpose(%v) {perm=[0,2,1]}\nreturn %t path=\"out\"");
+  const Estimate found =
+      estimate_of("input %x: i8[1,8,8,16] path=\"x\"\ninput %z: i8[1,8,8,16] path=\"z\"\n" +
+                  rescale("a", "x", "i32[1,8,8,16]") + rescale("b", "z", "i32[1,8,8,16]") +
+                  "%s: i32[1,8,8,16] = tosa.add(%a, %b)\n" + rescale("y", "s", "i8[1,8,8,16]") +
+                  "%v: i8[1,64,16] = tosa.reshape(%y) {shape=[1,64,16]}\n"
+                  "%t: i8[1,16,64] = tosa.transpose(%v) {perm=[0,2,1]}\nreturn %t path=\"out\"");
   std::int64_t cycles = 0;
   std::size_t nodes = 0;
   for (const Row& row : found.rows) {

@@ -17,8 +17,8 @@ Outputs u85_outputs(double narrow) {
   return {.narrow = narrow, .wide = 2 * narrow, .mul_to_wide = narrow, .table = narrow, .clamp = narrow};
 }
 
-// Ethos-U55 and U65, in the order of Vela's table: i32 with one operand and with two, MUL to i32, MUL, ADD and
-// SUB, maximum pools, all others; then TABLE and CLAMP.
+// Ethos-U55 and U65, in the order of Vela's table: i32 with one operand and with two, MUL to i32, MUL, ADD
+// and SUB, maximum pools, all others; then TABLE and CLAMP.
 Outputs u55_outputs(const std::array<double, 7>& rows, double table, double clamp) {
   return {.narrow = rows[6],
           .wide = rows[0],
