@@ -1,8 +1,8 @@
 """A device's name stands in its record, in tests and in docs only.
 
 The records are in ``cpp/tosaic/claimant/devices``, ``cpp/tosaic/cost/devices`` and
-``python/tosaic/devices``. The test reads the names from the records, and looks for them in identifiers and in strings of all other sources. Explanations may name
-a device: comments, and docstrings.
+``python/tosaic/devices``. The test reads the names from the records, and looks for them in identifiers and
+in strings of all other sources. Explanations may name a device: comments, and docstrings.
 
 One exception is a rule: ExecuTorch has a library of kernels that it calls after a CPU. Its names are
 ``cortex_m`` in identifiers, paths and operators, ``Cortex-M`` in messages, and modules of ours about it are
