@@ -8,13 +8,14 @@ whose operators exceed a limit leave the group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tosaic import _core
 from tosaic.base.problems import Problem
 from tosaic.devices.registry import core_claimant
 from tosaic.partitions.claimant import Claimant
+from tosaic.partitions.plan import place_of
 
 Barred: TypeAlias = Mapping[tuple[str, str], tuple[Problem, ...]]
 """By claimant and name of a node: why the node may not be in a group of the claimant."""
@@ -29,7 +30,7 @@ class Exceeded:
     operator : str
         Its name in the lowered graph.
     problem : Problem
-        The limit, with what is expected and found, and the call from which the operator comes.
+        The limit, what it expects and what it found; its node is the call from which the operator comes.
     """
 
     operator: str
@@ -62,8 +63,9 @@ def unfit_nodes(
     unfit: dict[int, list[Problem]] = {}
     for each in found:
         for node in _makers(each, nodes):
-            if not (allowed and allowed[node.id]) and each.problem not in unfit.setdefault(node.id, []):
-                unfit[node.id].append(each.problem)
+            problem = replace(each.problem, **place_of(node))
+            if not (allowed and allowed[node.id]) and problem not in unfit.setdefault(node.id, []):
+                unfit[node.id].append(problem)
     return {node: tuple(problems) for node, problems in unfit.items() if problems}
 
 

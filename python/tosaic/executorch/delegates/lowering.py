@@ -68,7 +68,7 @@ def problems_of_delegate(program: Any, claimant: Claimant) -> Sequence[Problem]:
 def _limit_problems(lowered: Lowered, claimant: Claimant) -> list[Problem]:
     graph = lowered.source.graph
     beyond = exceeded_limits(lowered.graph, claimant)
-    unfit = unfit_nodes(beyond, graph.nodes, claimant.allows(graph)) if beyond else {}
+    unfit = unfit_nodes(beyond, [*graph.nodes], claimant.allows(graph)) if beyond else {}
     return list(dict.fromkeys(problem for problems in unfit.values() for problem in problems))
 
 
