@@ -141,6 +141,13 @@ def _rows() -> Iterator[DeviceCase]:
         yield from _wide(f"layer_norm of {text}", lambda x, n=shape[-1]: F.layer_norm(x, (n,)), shape)
         yield from _wide(f"transpose of {text}", lambda x: x.transpose(-1, -2), shape)
         yield from _wide(f"var of {text}", lambda x: x.var(-1), shape)
+    for shape in ((4, 1, 1, 6), (2, 3, 4, 6), (2, 2, 3, 4, 6)):
+        text = "x".join(map(str, shape))
+        yield from _wide(f"argmax of images of {text}", lambda x: x.argmax(-1), shape)
+        yield from _wide(f"flip of images of {text}", lambda x: x.flip(0), shape)
+    for shape, axis in (((2, 2, 3, 6, 1), 4), ((3, 1), 1), ((2, 1, 4, 4), 1)):
+        text = "x".join(map(str, shape))
+        yield from _wide(f"amin of one of {text}", lambda x, a=axis: x.amin(a), shape)
     yield from _wide("instance_norm", F.instance_norm, (1, 3, 70, 70))
     yield from _wide("group_norm of 6", lambda x: F.group_norm(x, 2), (1, 6, 9, 9))
     yield from _wide("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), (1, 3, 8, 8))

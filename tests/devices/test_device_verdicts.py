@@ -31,6 +31,7 @@ _SAMPLE = (
     *("sum of 1x3x65x64 int16", "pool of 1x1x257x3 int16 rescaled", "max_pool of 1x3x257x3 int8"),
     *("mean of width of 1x100 int8 rescaled", "avg_pool (66, 66) by (66, 66) int8 rescaled"),
     *("softmax 3 of 2x3x4x300 int8", "transpose of 1x1x70x70 int8", "conv2d stride 4x4 int8"),
+    *("argmax of images of 4x1x1x6 int8", "amin of one of 2x2x3x6x1 int8", "flip of images of 2x3x4x6 int8"),
 )
 
 

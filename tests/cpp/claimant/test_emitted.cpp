@@ -37,7 +37,8 @@ TEST_CASE("operators of a lowered group are judged by the limits of the device")
 }
 
 TEST_CASE("transposes at borders are not judged before the dim orders of the borders are planned") {
-  CHECK(found_in(parse(kProgram), "ethos-u55-128", Borders::kOpen) == std::vector<std::string>{"pool stride"});
+  CHECK(found_in(parse(kProgram), "ethos-u55-128", Borders::kOpen) ==
+        std::vector<std::string>{"pool stride"});
 }
 
 TEST_CASE("a target, and a claimant that is not lowered to TOSA, have no limits for a lowered group") {

@@ -7,9 +7,9 @@
 //                            read
 //   prod                     works on mantissas and exponents
 //
-// Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones. The places of
-// the elements of an image do not matter for its sum, average or maximum. If a window as large as the image is
-// more than a device takes (target/device_windows.h), its elements are therefore arranged in rows:
+// Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones. The sum,
+// average and maximum of an image do not depend on the places of its elements. If a window as large as the
+// image is more than a device takes (target/device_windows.h), the elements are therefore arranged in rows:
 //
 //   i8[1,8,112,112]  reshape  ->  [1,8,4,3136]  sums of windows of 1 x 3136  ->  [1,8,4,1]  sum of axis 2
 //   i8[1,8,300,3]    reshape  ->  [1,8,1,900]   average of a window of 1 x 900
