@@ -15,6 +15,7 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/claimant/border_integers.h"
 #include "tosaic/claimant/claimant.h"
+#include "tosaic/claimant/emitted.h"
 #include "tosaic/claimant/verdicts.h"
 #include "tosaic/ir/constant_factor.h"
 
@@ -70,6 +71,27 @@ py::list verdicts(const SharedGraph& graph, const claimant::Claimant& by, const 
   return out;
 }
 
+std::vector<bool> allowed_nodes(const SharedGraph& graph, const py::sequence& rules) {
+  const std::vector<claimant::Rule> own = rules_of(rules, graph);
+  std::vector<bool> out;
+  for (const claimant::Rule* rule : claimant::deciding_rules(*graph, own, claimant::Unmatched::kAllowed))
+    out.push_back(rule != nullptr && rule->allow);
+  return out;
+}
+
+py::list exceeded_limits(const Graph& tosa, const claimant::Claimant& by, bool planned) {
+  std::vector<claimant::EmittedReason> found;
+  {
+    const py::gil_scoped_release release;
+    found =
+        claimant::exceeded_limits(tosa, by, planned ? claimant::Borders::kPlanned : claimant::Borders::kOpen);
+  }
+  py::list out;
+  for (const claimant::EmittedReason& each : found)
+    out.append(py::make_tuple(each.node, each.reason.rule, error_parts_to_dict(each.reason.parts)));
+  return out;
+}
+
 py::list unfit_readers(const Graph& graph, const std::vector<std::uint32_t>& group,
                        const py::array_t<bool, py::array::c_style | py::array::forcecast>& lowered,
                        const Graph& tosa) {
@@ -111,6 +133,11 @@ void bind_claimants(py::module_& m) {
         py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
         "function of graph and index or None, allow, text). Each matches a node if the graph is whole.");
+  m.def("allowed_nodes", &allowed_nodes, py::arg("graph").none(false), py::arg("rules"),
+        "By node, whether the rule that decides about it allows it. `rules` as for verdicts().");
+  m.def("exceeded_limits", &exceeded_limits, py::arg("tosa"), py::arg("claimant"), py::arg("planned") = true,
+        "The limits of the claimant that a lowered graph exceeds: (operator, rule, error parts). If the dim "
+        "orders of inputs and outputs are not planned yet, their transposes are not judged.");
   m.def("unfit_readers", &unfit_readers, py::arg("graph"), py::arg("group"), py::arg("lowered"),
         py::arg("tosa"),
         "The nodes of a group that read integers of other parts which may not fit the lowered group, with "

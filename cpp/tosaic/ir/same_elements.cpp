@@ -8,6 +8,20 @@ namespace tosaic {
 namespace {
 
 constexpr std::size_t kSamples = 16;
+constexpr std::size_t kWholeBytes = 65536;  // of storages of which all bytes are hashed
+
+// Mixes a word into a hash.
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  hash = (hash ^ word) * kPrime;
+  return hash ^ hash >> 29;
+}
+
+std::uint64_t word_at(const std::byte* memory, std::size_t at) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, memory + at, sizeof word);
+  return word;
+}
 
 // The storage itself if its bytes are in memory, else the storage in memory from which they are computed.
 Storage in_memory_of(Storage storage) {
@@ -33,19 +47,18 @@ bool same_elements(const Storage& a, const Storage& b) {
 }
 
 std::uint64_t sample_of(const Storage& storage) {
-  constexpr std::uint64_t kPrime = 0x100000001b3;
   std::uint64_t hash = 0xcbf29ce484222325 ^ storage.size();
   const Storage source = in_memory_of(storage);
   if (!source.change_message().empty()) return hash;
   const std::byte* memory = source.in_memory();
-  std::uint64_t word = 0;
-  if (memory == nullptr || source.size() < sizeof word) return hash;
-  const std::size_t last = source.size() - sizeof word;
-  for (std::size_t i = 0; i <= kSamples; ++i) {
-    std::memcpy(&word, memory + last / kSamples * i, sizeof word);
-    hash = (hash ^ word) * kPrime;
-    hash ^= hash >> 29;
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (memory == nullptr || source.size() < kWord) return hash;
+  const std::size_t last = source.size() - kWord;
+  if (source.size() <= kWholeBytes) {
+    for (std::size_t at = 0; at < last; at += kWord) hash = mixed(hash, word_at(memory, at));
+    return mixed(hash, word_at(memory, last));
   }
+  for (std::size_t i = 0; i <= kSamples; ++i) hash = mixed(hash, word_at(memory, last / kSamples * i));
   return hash;
 }
 

@@ -395,6 +395,13 @@ class Claimant:
             )
         )
 
+    def allows(self, graph: _core.Graph) -> list[bool] | None:
+        """Returns, by node, whether a rule of `allow` decides about it; None if there is no such rule."""
+        if not any(rule.allow for rule in self.rules):
+            return None
+        nodes = graph.nodes
+        return _core.allowed_nodes(graph, [_rule(rule, nodes) for rule in self.rules])
+
     def scratch_bytes(self, program: Any, node: str | None = None) -> dict[str, int] | int:
         """Returns the bytes of the temporary buffers that the claimant's kernels need for the nodes it takes.
 

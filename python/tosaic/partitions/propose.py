@@ -2,8 +2,9 @@
 
 1. Each claimant judges each node.
 2. The nodes that it takes become groups, one claimant after the other.
-3. Each group is lowered alone. Nodes because of which it does not lower are barred, and nodes that read
-   integers of another part which the lowered group may represent differently. Step 2 is repeated.
+3. Each group is lowered alone. Nodes because of which it does not lower are barred, nodes whose operators
+   exceed limits of the device, and nodes that read integers of another part which the lowered group may
+   represent differently. Step 2 is repeated.
 4. The same is done in the regions of the host's nodes: the branches of a cond, the body of a loop.
 """
 
@@ -24,6 +25,7 @@ from tosaic.devices.registry import core_claimant
 from tosaic.lowering.macs import macs_by_node
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
+from tosaic.partitions.emitted import Barred, exceeded_limits, unfit_nodes
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 
 _log = logging.getLogger("tosaic.partition")
@@ -134,6 +136,7 @@ def propose(
     connected: bool = True,
     gains: bool = True,
     pipelines: Mapping[str, Pipeline] | None = None,
+    barred: Barred | None = None,
 ) -> Proposal:
     """Plans which claimant takes which nodes.
 
@@ -149,8 +152,10 @@ def propose(
         Whether to compute `PartitionPlan.gains`.
     pipelines : mapping of str to Pipeline, optional
         By claimant, the pipelines that differ from the default.
+    barred : mapping, optional
+        Nodes that may not be in a group of a claimant, with the reasons.
     """
-    options = _Options(claimants, connected, gains, pipelines or {})
+    options = _Options(claimants, connected, gains, pipelines or {}, barred or {})
     proposal = _propose(imported, planned_graph(imported), options)
     if note := proposal.plan.note:
         _log.warning("%s", note)
@@ -163,6 +168,7 @@ class _Options:
     connected: bool
     gains: bool
     pipelines: Mapping[str, Pipeline]
+    barred: Barred
 
 
 def _propose(
@@ -281,10 +287,23 @@ class _Maker:
         ]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # (claimant, node) -> problems
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
+        self._barred = self._bar(options.barred)
         # Float nodes between integers become integer arithmetic only if one claimant takes all of them.
         regions = _core.float_regions(graph)
         self._together = [r for r in regions if any(flags[r].all() for flags in self.supported)]
         self._parted = self._take_parts_away([np.array(region) for region in regions])
+
+    def _bar(self, barred: Barred) -> set[tuple[int, int]]:
+        """Removes barred nodes from claimants. Returns them, as pairs of claimant and node."""
+        found: set[tuple[int, int]] = set()
+        for index, claimant in enumerate(self._claimants):
+            for node in self._nodes:
+                problems = barred.get((claimant.name, node.name))
+                if problems and self.supported[index][node.id]:
+                    self.supported[index][node.id] = False
+                    self._found[index, node.id] = problems
+                    found.add((index, node.id))
+        return found
 
     def _take_parts_away(self, regions: Sequence[Any]) -> set[tuple[int, int]]:
         """Removes float regions from integer-only claimants that cannot take the whole region.
@@ -321,6 +340,7 @@ class _Maker:
     def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int], Any], list[int]]:
         chosen = self._pipelines.get(claimant.name) or Pipeline.default(claimant.arithmetic)
         pipeline = chosen.core
+        allowed = claimant.allows(self._graph)
 
         def rejected(group: list[int], taken: Any) -> list[int]:
             part = _for_claimant(_core.group_part(self._graph, group), claimant)
@@ -335,6 +355,10 @@ class _Maker:
             return named
 
         def unfit(group: list[int], taken: Any, tosa: _core.Graph) -> list[int]:
+            beyond = exceeded_limits(tosa, claimant, planned=False)
+            if found := unfit_nodes(beyond, [self._nodes[node] for node in group], allowed):
+                self._found.update(((index, node), problems) for node, problems in found.items())
+                return list(found)
             readers = _core.unfit_readers(self._graph, group, taken, tosa)
             for node, parts in readers:
                 self._found[index, node] = (Problem.from_parts(parts),)
@@ -363,12 +387,17 @@ class _Maker:
             for index in range(asked):
                 name = self._claimants[index].name
                 reasons += [Refusal(name, each.rule, each.problem) for each in self._reasons[index][node.id]]
-                why = "split" if (index, node.id) in self._parted else later.get((index, node.id))
+                why = self._why_left(index, node.id, later)
                 if why is not None:
                     problems = self._found.get((index, node.id)) or (self._problem(node, why, index),)
                     reasons += [Refusal(name, why, problem) for problem in problems]
             found.append(tuple(reasons))
         return tuple(found)
+
+    def _why_left(self, index: int, node: int, later: Mapping[tuple[int, int], str]) -> str | None:
+        if (index, node) in self._barred:
+            return "rejected"
+        return "split" if (index, node) in self._parted else later.get((index, node))
 
     def _problem(self, node: _core.Node, why: str, index: int) -> Problem:
         claimant = self._claimants[index]

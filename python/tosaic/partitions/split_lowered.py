@@ -21,6 +21,7 @@ from tosaic.base.visible import one_line
 from tosaic.devices.engines import engine_named
 from tosaic.devices.registry import core_claimant
 from tosaic.lowering.lowered import Lowered
+from tosaic.partitions.emitted import exceeded_limits, unfit_nodes
 from tosaic.partitions.inner_models import ModelledNodes, reaching_inside
 from tosaic.partitions.propose import propose
 from tosaic.partitions.split_folder import save_folder
@@ -33,9 +34,11 @@ from tosaic.program.program import Program
 if TYPE_CHECKING:
     import os
 
+    from tosaic.base.problems import Problem
     from tosaic.lowering.pipeline import Pipeline
     from tosaic.memory.schedule import Schedule
     from tosaic.partitions.claimant import Claimant
+    from tosaic.partitions.emitted import Barred
     from tosaic.partitions.plan import Group, PartitionPlan
     from tosaic.partitions.propose import Proposal
     from tosaic.profiling.lowering import LoweringProfile
@@ -349,14 +352,28 @@ def lower_split(
         verify=verify,
         pipelines=pipelines,
     )
-    proposal = propose(program.graph, claimants, connected=connected, gains=False, pipelines=pipelines)
     options = {"objective": objective, "verify_each": verify}
-    parts: list[Lowered | Program] = []
-    borders = dict.fromkeys(("bytes", "cost", "bound"), 0)
-    for each in proposal.all():
-        lowered, found = _lower_parts(each, claimants, on_change, options, pipelines or {})
-        parts += lowered
-        borders = {name: count + found[name] for name, count in borders.items()}
+    barred: Barred = {}
+    while True:
+        proposal = propose(
+            program.graph,
+            claimants,
+            connected=connected,
+            gains=False,
+            pipelines=pipelines,
+            barred=barred,
+        )
+        parts: list[Lowered | Program] = []
+        borders = dict.fromkeys(("bytes", "cost", "bound"), 0)
+        beyond: dict[tuple[str, str], tuple[Problem, ...]] = {}
+        for each in proposal.all():
+            lowered, found = _lower_parts(each, claimants, on_change, options, pipelines or {})
+            parts += lowered
+            borders = {name: count + found[name] for name, count in borders.items()}
+            beyond |= _beyond_limits(each.plan, lowered, claimants)
+        if not beyond:
+            break
+        barred = {**barred, **beyond}
     return SplitLowered(
         source,
         proposal.plan,
@@ -367,6 +384,24 @@ def lower_split(
         seconds=time.perf_counter() - start,
         split_for=split_for,
     )
+
+
+def _beyond_limits(
+    plan: PartitionPlan, parts: Sequence[Lowered | Program], claimants: Sequence[Claimant]
+) -> Barred:
+    """Returns the nodes whose operators, in the dim orders of the files, exceed limits of their devices."""
+    by_name = {each.name: each for each in claimants}
+    found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+    for group, part in zip(plan.groups, parts, strict=False):  # groups of regions have plans of their own
+        taker = by_name[group.claimant]
+        beyond = exceeded_limits(part.graph, taker) if isinstance(part, Lowered) and taker.target else ()
+        if not beyond:
+            continue
+        nodes = plan.graph.nodes
+        members = [node for node in nodes if plan.group_of[node.id] == group.index]
+        unfit = unfit_nodes(beyond, members, taker.allows(plan.graph))
+        found.update(((taker.name, nodes[node].name), problems) for node, problems in unfit.items())
+    return found
 
 
 def _lower_parts(

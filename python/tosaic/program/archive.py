@@ -4,7 +4,7 @@ The file is a zip archive without compression::
 
     manifest.json    format, version, signature, and the key and file of each weight
     graph.txt        the text form of the graph; it has only references to weights of more than 16 elements
-    weights/N.npy    the elements of one weight; weights are numbered in the order of the text
+    weights/N.npy    the elements of a weight, and of all weights that equal it, in the order of the text
 
 The same program is always written as the same bytes. Reading needs numpy only.
 """
@@ -86,13 +86,19 @@ def load(path: str | os.PathLike[str]) -> Program:
 def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Constant], _core.Constant]:
     """Returns a function that reads a weight from the archive on request of the parser."""
     files = {_key(row): row["file"] for row in manifest["weights"]}
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
 
-    def read(key: Key, wanted: _core.Constant) -> _core.Constant:
-        member = archive.getinfo(files[key])
+    def array_of(name: str) -> np.ndarray[Any, Any]:
+        member = archive.getinfo(name)
         with archive.open(member) as file:
             require_claimed(file, member.file_size, member.filename, exact=True)
             stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
-        array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
+        return np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
+
+    def read(key: Key, wanted: _core.Constant) -> _core.Constant:
+        array = arrays.get(files[key])
+        if array is None:
+            array = arrays[files[key]] = array_of(files[key])
         made = _core.Constant(
             wanted.name, wanted.kind, wanted.dtype, wanted.shape, array.ctypes.data, array.nbytes, array
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -28,16 +29,26 @@ _write_array: Any = np.lib.format.write_array
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Writes `program`; see `tosaic.Program.save`."""
     weights: list[dict[str, Any]] = []
+    members: dict[bytes, str] = {}  # by digest of the content
     with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key, constant in constants_in_text_order(program.graph):
             name, dtype, shape, occurrence = key
-            member = f"weights/{len(weights)}.npy"
-            weights.append(
-                {"name": name, "dtype": dtype, "shape": shape, "occurrence": occurrence, "file": member}
-            )
             buffer = io.BytesIO()
             _write_array(buffer, plain_array(constant.array), version=(1, 0), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(member, _MOMENT), buffer.getbuffer())
+            content = buffer.getbuffer()
+            digest = hashlib.sha256(content).digest()
+            if digest not in members:
+                members[digest] = f"weights/{len(members)}.npy"
+                archive.writestr(zipfile.ZipInfo(members[digest], _MOMENT), content)
+            weights.append(
+                {
+                    "name": name,
+                    "dtype": dtype,
+                    "shape": shape,
+                    "occurrence": occurrence,
+                    "file": members[digest],
+                }
+            )
         manifest = {
             "format": FORMAT,
             "version": VERSION,

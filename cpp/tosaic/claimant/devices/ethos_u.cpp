@@ -3,9 +3,14 @@
 #include <initializer_list>
 
 #include "tosaic/claimant/devices/records.h"
+#include "tosaic/target/device_windows.h"
 
 namespace tosaic::claimant {
 namespace {
+
+using target::kAvgPoolWindows;
+using target::kConvolutionWindows;
+using target::kMaxPoolWindows;
 
 constexpr std::int64_t k64K = 65536;
 constexpr std::int64_t kBias40 = 549755813887;
@@ -50,25 +55,26 @@ Limits u55() {
        kNumbers},
   };
   out.limits = {
-      {{Op::kTosaAvgPool2d}, Quantity::kBatch, 1, 1},
+      {{Op::kTosaAvgPool2d}, Quantity::kBatch, 1, kAvgPoolWindows.batch},
       {{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 8, When::kPadded},
       {{Op::kTosaAvgPool2d}, Quantity::kKernelWidth, 1, 8, When::kPadded},
-      {{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 256, When::kUnpadded},
-      {{Op::kTosaAvgPool2d}, Quantity::kKernelProduct, 1, k64K, When::kUnpadded},
-      {{Op::kTosaMaxPool2d}, Quantity::kKernelHeight, 1, 256},
-      {{Op::kTosaMaxPool2d}, Quantity::kKernelProduct, 1, k64K},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, kAvgPoolWindows.height, When::kUnpadded},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelProduct, 1, kAvgPoolWindows.product, When::kUnpadded},
+      {{Op::kTosaMaxPool2d}, Quantity::kKernelHeight, 1, kMaxPoolWindows.height},
+      {{Op::kTosaMaxPool2d}, Quantity::kKernelProduct, 1, kMaxPoolWindows.product},
       {kPools, Quantity::kStride, 1, 3},
       {kPools, Quantity::kHeight, 1, k64K},
       {kPools, Quantity::kWidth, 1, k64K},
       {kPools, Quantity::kChannels, 1, k64K},
       {{Op::kTosaArgmax}, Quantity::kRank, 1, 4},
+      {{Op::kTosaArgmax}, Quantity::kBatch, 1, 1},  // not listed, but Vela refuses more
       {{Op::kTosaArgmax}, Quantity::kAxisIsLast, 1, 1},
       {{Op::kTosaArgmax}, Quantity::kAxisExtent, 1, 127},
       {{Op::kTosaArgmax}, Quantity::kRowCount, 1, k64K},
       {kConvolutions, Quantity::kInputChannels, 1, k64K},
       {kConvolutions, Quantity::kConstantWeight, 1, 1},
-      {kConvolutions, Quantity::kKernelHeight, 1, 64},
-      {kConvolutions, Quantity::kKernelProduct, 1, 4096},
+      {kConvolutions, Quantity::kKernelHeight, 1, kConvolutionWindows.height},
+      {kConvolutions, Quantity::kKernelProduct, 1, kConvolutionWindows.product},
       {kConvolutions, Quantity::kWeightSum, 0, 127 * k64K},
       {kConvolutions, Quantity::kBias, -kBias40 - 1, kBias40},
       {kForward, Quantity::kStride, 1, 3},

@@ -27,11 +27,12 @@ void append(std::string& key, const void* data, std::size_t size) {
   key.append(static_cast<const char*>(data), size);
 }
 
-// For each constant, the first one that has the same elements and type.
+// For each constant, the first one that has the same elements, type and dim order.
 class FirstConstants {
  public:
-  ValueId first(const Constant& constant, ValueId value) {
-    std::string key = std::string(to_string(constant.dtype)) + to_string(constant.shape) + "|";
+  ValueId first(const Constant& constant, const DimOrder& order, ValueId value) {
+    std::string key = std::string(to_string(constant.dtype)) + to_string(constant.shape) +
+                      to_string(order.axes(constant.shape.size())) + "|";
     const bool is_small = constant.storage.size() <= kMaxComparedBytes;
     if (!constant.storage.bound()) {
       key += "unbound " + constant.name;
@@ -113,8 +114,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
     leader[i] = ValueId(i);
     const Value& value = graph.values()[i];
     if (value.kind != ValueKind::kConstant) continue;
-    leader[i] = constants.first(*value.constant, ValueId(i));
-    if (!(graph.type(leader[i]).order == value.type.order)) leader[i] = ValueId(i);
+    leader[i] = constants.first(*value.constant, value.type.order, ValueId(i));
   }
   Rewriter rewriter(graph);
   bool merged_constants = false;

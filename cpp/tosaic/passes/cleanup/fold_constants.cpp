@@ -31,6 +31,7 @@
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/ir/shared_storages.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/regions.h"
@@ -204,7 +205,8 @@ class Folding {
     if (!results && !computes_numbers(graph_, node)) results = exec::evaluate(graph_, node, operands);
     if (!results) results = expanded(node, operands);
     if (!results) return false;
-    for (std::uint32_t r = 0; r < node.result_count; ++r) known_[node.first_result + r] = (*results)[r];
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      known_[node.first_result + r] = storages_.shared((*results)[r]);
     return true;
   }
 
@@ -286,6 +288,7 @@ class Folding {
   std::vector<ConstantRef> known_;    // by value: its constant, or null until it is computed
   std::vector<bool> constant_;        // by value: true if it depends on no input
   std::vector<QParamsRef> integers_;  // by value: what weight_qparams() returned
+  SharedStorages storages_;           // of the constants that are computed
 };
 
 }  // namespace

@@ -89,8 +89,21 @@ Physical slice(Legalizer& l) {
   return {strided_slice(l, l.operand(0, order), axis, attrs), order};
 }
 
+// Ethos-U55 reverses the height and the width of bytes, but no axis in front of them. The axes around such an
+// axis are merged, so that it becomes the height:
+//
+//   i8[4,5,6,8]  reverse axis 0   ->   reshape to [1,4,30,8], reverse axis 1, reshape to [4,5,6,8]
 ValueId reversed(Legalizer& l, ValueId x, std::size_t axis) {
-  return l.emit(Op::kTosaReverse, AxisAttrs{static_cast<std::int64_t>(axis)}, {x});
+  const Shape shape = l.type(x).shape;
+  const auto emit = [&](ValueId from, std::size_t at) {
+    return l.emit(Op::kTosaReverse, AxisAttrs{static_cast<std::int64_t>(at)}, {from});
+  };
+  if (byte_size(l.type(x).dtype) > 2 || is_float(l.type(x).dtype) || axis + 3 >= shape.size())
+    return emit(x, axis);
+  std::int64_t lead = 1, rest = 1;
+  for (std::size_t k = 0; k + 1 < shape.size(); ++k)
+    if (k != axis) (k < axis ? lead : rest) *= shape[k];
+  return l.reshape(emit(l.reshape(x, {lead, shape[axis], rest, shape.back()}), 1), shape);
 }
 
 Physical flip(Legalizer& l) {

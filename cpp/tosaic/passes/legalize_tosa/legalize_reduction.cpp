@@ -3,6 +3,8 @@
 //
 // For integers that ARGMAX does not take, argmax is the lowest index at which an element equals the maximum.
 
+#include <algorithm>
+
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
@@ -98,6 +100,13 @@ bool has_argmax(const Legalizer& l, DType dtype) {
   return (dtype == DType::kI8 && l.has_integers()) || (dtype == DType::kI16 && l.has_wide_integers());
 }
 
+// True for the last axis of several images of bytes. Ethos-U55 has ARGMAX for one image, and for rows.
+bool is_over_batches(const Legalizer& l, ValueId x, std::size_t axis) {
+  const Shape& shape = l.type(x).shape;
+  return l.type(x).dtype == DType::kI8 && axis + 1 == shape.size() &&
+         (shape.size() > 4 || (shape.size() == 4 && shape[0] > 1));
+}
+
 }  // namespace
 
 // Ethos-U reduces one channel at a time if the channels are the axis of a maximum, and uses a fraction of its
@@ -131,6 +140,11 @@ Physical legalize_argmax(Legalizer& l) {
     axis = static_cast<std::size_t>(*attrs.axis);
   } else {
     x = l.reshape(x, {num_elements(l.type(x).shape)});
+  }
+  if (is_over_batches(l, x, axis)) {
+    const std::int64_t count = l.type(x).shape.back();
+    x = l.reshape(x, {num_elements(l.type(x).shape) / std::max<std::int64_t>(count, 1), count});
+    axis = 1;
   }
   const ValueId y = l.computes_wide() ? wide_argmax(l, x, axis)
                     : has_argmax(l, l.type(x).dtype)

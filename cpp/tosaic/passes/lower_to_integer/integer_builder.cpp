@@ -23,7 +23,7 @@ ValueId IntegerBuilder::emit(Op op, Attrs attributes, const std::vector<ValueId>
   std::vector<ConstantRef> constants;
   for (const ValueId id : operands) constants.push_back(known(id));
   const auto moved = exec::evaluate(out, *out.producer(made), constants);
-  return moved ? out.add_constant(moved->front()) : made;
+  return moved ? constant(moved->front()) : made;
 }
 
 ValueId IntegerBuilder::elementwise(Op op, Attrs attributes, std::vector<ValueId> operands) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/shared_storages.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 
 namespace tosaic::passes {
@@ -17,6 +18,7 @@ struct NewGraph {
   IntegerRules rules;
   // One entry for each operator over quantized values that stays an operator over floats. It says why.
   std::vector<ErrorParts> float_operators = {};
+  SharedStorages storages = {};  // of the constants that the pass makes
 };
 
 class IntegerBuilder {
@@ -48,7 +50,10 @@ class IntegerBuilder {
   ValueId constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values);
   // A constant of one element, with `rank` axes of extent 1.
   ValueId number(std::int64_t value, std::size_t rank, DType dtype = DType::kI32);
-  ValueId constant(ConstantRef constant) { return made_->graph.add_constant(std::move(constant)); }
+  // A constant of the source graph, or one that the pass computed.
+  ValueId constant(const ConstantRef& constant) {
+    return made_->graph.add_constant(made_->storages.shared(constant));
+  }
 
   // Clamps `x`, whose values are in `range`, to the range `to`; adds no node if `range` is within `to`.
   ValueId bounded(ValueId x, ValueRange range, ValueRange to);

@@ -7,7 +7,12 @@
 //                            read
 //   prod                     works on mantissas and exponents
 //
-// Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
+// Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones. The sum,
+// average and maximum of an image do not depend on the places of its elements. If a window as large as the
+// image is more than a device takes (target/device_windows.h), the elements are therefore arranged in rows:
+//
+//   i8[1,8,112,112]  reshape  ->  [1,8,4,3136]  sums of windows of 1 x 3136  ->  [1,8,4,1]  sum of axis 2
+//   i8[1,8,300,3]    reshape  ->  [1,8,1,900]   average of a window of 1 x 900
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +24,7 @@
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/target/device_windows.h"
 
 namespace tosaic::passes {
 namespace {
@@ -41,22 +47,16 @@ ScaledInteger window_sums(IntegerBuilder& build, const ScaledInteger& x, const C
   return {build.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
 }
 
-// True for the last two axes of a narrow value of rank 4, up to 4096 x 4096.
+// True for the last two axes of a narrow value of rank 4.
 bool is_over_image(const IntegerBuilder& build, const ScaledInteger& x, const Dims& axes) {
   const Shape& shape = build.type(x.id).shape;
-  if (!is_narrow(build, x) || shape.size() != 4 || axes.size() != 2) return false;
-  return axes.contains(2) && axes.contains(3) && shape[2] <= 4096 && shape[3] <= 4096;
+  return is_narrow(build, x) && shape.size() == 4 && axes.size() == 2 && axes.contains(2) && axes.contains(3);
 }
 
-ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const Dims& axes) {
-  if (is_over_image(build, from, axes)) {
-    const Shape& shape = build.type(from.id).shape;
-    const ConvAttrs whole{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
-    return window_sums(build, from, whole, {shape[2], shape[3]});
-  }
+// The sum along axes that keep extent 1. It is rounded if it has more than 30 bits.
+ScaledInteger sum_along(IntegerBuilder& build, const ScaledInteger& wide, const Dims& axes) {
   IntegerMath m(build);
-  ScaledInteger x = within_bits(build, widened(build, from), 30);
-  if (build.type(x.id).rank() == 0) return x;
+  ScaledInteger x = within_bits(build, wide, 30);
   for (const std::int64_t axis : axes) {
     const std::int64_t count = build.type(x.id).shape[static_cast<std::size_t>(axis)];
     if (count == 1) continue;
@@ -70,10 +70,76 @@ ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const D
   return x;
 }
 
+// `count` rows of `length` elements, from element `first` of an image on.
+struct Rows {
+  std::int64_t first, count, length;
+};
+
+// Rows for windows of 1 x length that all devices take: the fewest that divide the elements, unless these are
+// twice as many as rows of the greatest length. Then the rows have that length, and one more has the rest.
+std::vector<Rows> rows_of(std::int64_t elements) {
+  constexpr std::int64_t kLongest = target::kConvolutionWindows.product;
+  const std::int64_t fewest = (elements + kLongest - 1) / kLongest;
+  for (std::int64_t count = fewest; count <= 2 * fewest; ++count)
+    if (elements % count == 0) return {{0, count, elements / count}};
+  const std::int64_t whole = elements / kLongest;
+  return {{0, whole, kLongest}, {whole * kLongest, 1, elements - whole * kLongest}};
+}
+
+ValueId in_rows(IntegerBuilder& build, ValueId image, const Rows& rows) {
+  const Shape shape = build.type(image).shape;
+  const std::int64_t elements = shape[2] * shape[3], count = rows.count * rows.length;
+  if (count != elements) {
+    image = build.reshape(image, {shape[0], shape[1], 1, elements});
+    image = build.emit(Op::kSlice, SliceAttrs{3, rows.first, rows.first + count, 1}, {image});
+  }
+  return build.reshape(image, {shape[0], shape[1], rows.count, rows.length});
+}
+
+const ConvAttrs kWholeWindow{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
+
+ScaledInteger sums_of_rows(IntegerBuilder& build, const ScaledInteger& x, const std::vector<Rows>& parts) {
+  std::optional<ScaledInteger> sum;
+  for (const Rows& rows : parts) {
+    ScaledInteger part = x;
+    part.id = in_rows(build, x.id, rows);
+    part = window_sums(build, part, kWholeWindow, {1, rows.length});
+    if (rows.count > 1) part = sum_along(build, part, {2});
+    sum = sum ? total(build, *sum, part) : part;
+  }
+  return *sum;
+}
+
+// The sums of whole images of (N, C, H, W). Returns nothing if they have no form that is exact and that all
+// devices take: sums of 16 bits have 48, and no operator adds these.
+std::optional<ScaledInteger> image_sums(IntegerBuilder& build, const ScaledInteger& x) {
+  const Shape shape = build.type(x.id).shape;
+  if (target::kConvolutionWindows.take(shape[2], shape[3]))
+    return window_sums(build, x, kWholeWindow, {shape[2], shape[3]});
+  const std::vector<Rows> parts = rows_of(shape[2] * shape[3]);
+  const bool is_one_row = parts.size() == 1 && parts[0].count == 1;
+  if (build.type(x.id).dtype == DType::kI8 || is_one_row) return sums_of_rows(build, x, parts);
+  constexpr std::int64_t kLargestKernel = 8192;  // of TOSA's level 8K
+  const bool is_exact = bits_to(x.magnitude()) + bits_to(shape[2] * shape[3]) <= 30;
+  if (is_exact || shape[2] > kLargestKernel || shape[3] > kLargestKernel) return std::nullopt;
+  return window_sums(build, x, kWholeWindow, {shape[2], shape[3]});
+}
+
+ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const Dims& axes) {
+  if (is_over_image(build, from, axes))
+    if (std::optional<ScaledInteger> sums = image_sums(build, from)) return *std::move(sums);
+  const ScaledInteger x = within_bits(build, widened(build, from), 30);
+  return build.type(x.id).rank() == 0 ? x : sum_along(build, x, axes);
+}
+
 bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
   const QParams* to = ctx.node.result_qparams();
   return to != nullptr && to->storage == ctx.build.type(x.id).dtype && !x.axis && to->scales == x.scales &&
          to->zero_points.front() == x.zero_point;
+}
+
+bool is_raw(const IntegerBuilder& build) {
+  return build.rules().semantics.average == target::AverageForm::kRawSum;
 }
 
 // Emits AVG_POOL2D. It divides by the number of elements of a window that are inside the image, and its
@@ -84,8 +150,7 @@ ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel
   ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
   // AVG_POOL2D rounds halves away from zero after it subtracts the zero point. With zero point 0, it rounds
   // the average of the integers themselves.
-  const bool raw = build.rules().semantics.average == target::AverageForm::kRawSum;
-  const std::int64_t zero_point = raw ? 0 : x.zero_point;
+  const std::int64_t zero_point = is_raw(build) ? 0 : x.zero_point;
   TosaAvgPoolAttrs pool{kernel, stride, {}, zero_point, zero_point, DType::kI32};
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t extent = build.type(image).shape[i + 1];
@@ -100,10 +165,16 @@ ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel
                     {build.emit(Op::kTosaAvgPool2d, pool, {image})});
 }
 
-// The average of whole images.
-ValueId pooled_images(IntegerBuilder& build, const ScaledInteger& x) {
-  const Shape& in = build.type(x.id).shape;
-  return pooled(build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1});
+// The average of whole images by AVG_POOL2D. Returns nothing if there is a device that takes no such pool.
+std::optional<ValueId> pooled_images(IntegerBuilder& build, ScaledInteger x) {
+  const Shape in = build.type(x.id).shape;
+  std::int64_t height = in[2], width = in[3];
+  if (!is_raw(build) && !target::kAvgPoolWindows.take(height, width, in[0])) {
+    width *= std::exchange(height, 1);
+    if (!target::kAvgPoolWindows.take(height, width, in[0])) return std::nullopt;
+    x.id = in_rows(build, x.id, {0, height, width});
+  }
+  return pooled(build, x, {height, width}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1});
 }
 
 // avg_pool with count_include_pad, for AverageForm::kRawSum: the image is padded with the zero point, and
@@ -126,7 +197,8 @@ RuleResult integer_sum(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const ScaledInteger x = ctx.with_one_scale(0);
   if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) && has_qparams_of_result(ctx, x))
-    return without_kept_axes(ctx, pooled_images(ctx.build, x));
+    if (const std::optional<ValueId> images = pooled_images(ctx.build, x))
+      return without_kept_axes(ctx, *images);
   ScaledInteger sum = sum_over(ctx.build, x, attrs.axes);
   if (ctx.node.op() == Op::kMean) {
     std::int64_t count = 1;
@@ -179,12 +251,18 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
   }
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
   const bool counts_image = !attrs.divisor_override && (!attrs.count_include_pad || !pads);
-  if (counts_image && same_qparams) return pooled(ctx.build, x, kernel, attrs.stride, before, out);
+  const bool covers_image = out[2] == 1 && out[3] == 1 && kernel == Dims{in[2], in[3]};
+  if (counts_image && same_qparams) {
+    if (!covers_image) return pooled(ctx.build, x, kernel, attrs.stride, before, out);
+    if (const std::optional<ValueId> images = pooled_images(ctx.build, x)) return *images;
+  }
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
   const std::vector<ScaledInteger> parts = narrow_parts(ctx.build, x);
-  ScaledInteger sums = window_sums(ctx.build, parts.front(), windows, kernel);
-  for (std::size_t k = 1; k < parts.size(); ++k)
-    sums = total(ctx.build, sums, window_sums(ctx.build, parts[k], windows, kernel));
+  const auto sums_of = [&](const ScaledInteger& part) {
+    return covers_image ? sum_over(ctx.build, part, {2, 3}) : window_sums(ctx.build, part, windows, kernel);
+  };
+  ScaledInteger sums = sums_of(parts.front());
+  for (std::size_t k = 1; k < parts.size(); ++k) sums = total(ctx.build, sums, sums_of(parts[k]));
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   if (*least <= 0) return Refusal{"a window of it counts no element"};
   if (*least == *most) {
@@ -216,7 +294,7 @@ std::optional<RuleResult> whole_image_average(const RuleContext& ctx) {
     return std::nullopt;
   const ScaledInteger x = ctx.scaled(0);
   if (x.axis || !is_over_image(ctx.build, x, {2, 3}) || !has_qparams_of_result(ctx, x)) return std::nullopt;
-  return pooled_images(ctx.build, x);
+  return *pooled_images(ctx.build, x);
 }
 
 namespace {
@@ -336,6 +414,20 @@ ScaledInteger window_maxima(IntegerBuilder& build, ScaledInteger x, const PoolAt
   return x;
 }
 
+// The maxima of whole images, if a window as large as these is more than a device takes, but not one row.
+std::optional<ValueId> maxima_of_images(const RuleContext& ctx, ValueId x) {
+  const auto& pool = ctx.node.attrs<PoolAttrs>();
+  const Shape in = ctx.node.operand_type(0).shape;
+  const std::int64_t count = in[2] * in[3];
+  const bool covers_image = pool.kernel == Dims{in[2], in[3]} && pool.padding == Dims{0, 0};
+  if (!covers_image || target::kMaxPoolWindows.take(in[2], in[3]) || !target::kMaxPoolWindows.take(1, count))
+    return std::nullopt;
+  PoolAttrs row = pool;
+  row.kernel = {1, count};
+  row.stride = {1, 1};
+  return ctx.build.emit(Op::kMaxPool, row, {in_rows(ctx.build, x, {0, 1, count})});
+}
+
 }  // namespace
 
 RuleResult integer_choice(const RuleContext& ctx) {
@@ -350,14 +442,16 @@ RuleResult integer_choice(const RuleContext& ctx) {
     if (!is_narrow(ctx.build, x))
       return window_maxima(ctx.build, widened(ctx.build, x), *pool, ctx.node.result_type().shape);
     if (!is_dense) return Refusal{"its windows"};
-    x.id = ctx.build.emit(node.op, *node.attrs, {x.id});
+    const std::optional<ValueId> images = maxima_of_images(ctx, x.id);
+    x.id = images ? *images : ctx.build.emit(node.op, *node.attrs, {x.id});
     return x;
   }
   if (node.op == Op::kArgmax) return ctx.build.emit(node.op, *node.attrs, {x.id});
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const Op op = node.op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin;
-  for (const std::int64_t axis : attrs.axes)
-    if (ctx.build.type(x.id).rank() > 0)
+  const Shape shape = ctx.build.type(x.id).shape;
+  for (const std::int64_t axis : attrs.axes)  // Vela 5.2 crashes at some extrema of one element
+    if (!shape.empty() && shape[static_cast<std::size_t>(axis)] != 1)
       x.id = ctx.build.emit(op, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {x.id});
   x.id = without_kept_axes(ctx, x.id);
   return x;

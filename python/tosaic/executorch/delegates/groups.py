@@ -29,14 +29,14 @@ from tosaic.executorch.wrapping.regroup import TAG, Tag, is_taken, regrouped
 from tosaic.fx.io.quantize_calls import operator_of
 from tosaic.fx.reading.exported_program import read_program
 from tosaic.fx.reading.weights import CODE_OF
-from tosaic.partitions.claimant import planned_graph
+from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
 from tosaic.torch_operators.origins import file_name, module_path, source_of
 
-Trial = Callable[[Any], Sequence[Problem]]
-"""Returns the problems that prevent a delegate's program from being lowered; empty if it lowers."""
+Trial = Callable[[Any, Claimant], Sequence[Problem]]
+"""Returns why a program cannot be a delegate of a claimant; empty if it can."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Search:
             for nodes in groups:
                 key = frozenset(nodes)
                 if key not in tried:
-                    tried[key] = self.trial(delegate_program(self.program, nodes))
+                    tried[key] = self.trial(delegate_program(self.program, nodes), self.claimant)
                 found |= self._named(nodes, tried[key])
             if not found:
                 return self._result(groups, wanted, plan)

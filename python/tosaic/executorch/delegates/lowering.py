@@ -17,6 +17,8 @@ from tosaic.api.calls import lower
 from tosaic.base.problems import Problem
 from tosaic.fx.reading.weights import CODE_OF
 from tosaic.lowering.lowered import Lowered
+from tosaic.partitions.claimant import Claimant
+from tosaic.partitions.emitted import exceeded_limits, unfit_nodes
 from tosaic.torch_operators.origins import place_of
 
 _WHERE = "preprocess"
@@ -48,15 +50,26 @@ def lower_delegate(program: Any, target: str) -> Lowered:
     return lowered
 
 
-def problems_of_delegate(program: Any, target: str) -> Sequence[Problem]:
-    """Returns the problems that prevent a delegate's program from being lowered; empty if it lowers."""
+def problems_of_delegate(program: Any, claimant: Claimant) -> Sequence[Problem]:
+    """Returns why a program cannot be a delegate of a claimant; empty if it can.
+
+    It has to lower, and the operators that it becomes have to be within the limits of the claimant, unless a
+    rule of `Claimant.allow` decides about the node.
+    """
     try:
-        lowered = _lowered(program, target)
+        lowered = _lowered(program, claimant.target)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         return getattr(error, "problems", None) or (Problem.from_parts(error.parts),)
     except (_core.InvalidGraph, _core.LayoutMismatch, _core.QuantMismatch) as error:
         return (Problem.from_parts(error.parts),)
-    return tuple(_border_problems(program, lowered))
+    return (*_border_problems(program, lowered), *_limit_problems(lowered, claimant))
+
+
+def _limit_problems(lowered: Lowered, claimant: Claimant) -> list[Problem]:
+    graph = lowered.source.graph
+    beyond = exceeded_limits(lowered.graph, claimant)
+    unfit = unfit_nodes(beyond, [*graph.nodes], claimant.allows(graph)) if beyond else {}
+    return list(dict.fromkeys(problem for problems in unfit.values() for problem in problems))
 
 
 def _lowered(program: Any, target: str) -> Lowered:

@@ -227,11 +227,10 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
         found = self._found.get(program)
         if found is None:
             real = self._weights.real(_WHERE, program)
-            target = self.claimant.target
             found = self._found[program] = delegate_groups(
                 real,
                 self._rules,
-                lambda each: problems_of_delegate(each, target),
+                problems_of_delegate,
                 outside=self._outside.nodes(real),
             )
         return found
