@@ -84,6 +84,21 @@ def test_infinity_saturates_and_nan_is_stored_as_torch_stores_it(name: str) -> N
     agrees(call, a, b, units=1, scale=scale, target="TOSA-1.0+INT+int16")
 
 
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduction", ["amin", "amax"])
+def test_a_place_that_no_index_names_keeps_a_number_beyond_those_written(
+    reduction: str, include_self: bool
+) -> None:
+    at = torch.tensor([[2, 0, 2], [2, 3, 2]])
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        into = qdq(b, 0.5, 0)
+        return qdq(into.scatter_reduce(0, at, a_(a), reduction, include_self=include_self), 0.5, 0)
+
+    a, b = operands()
+    agrees(call, a, 20 * b, units=1, scale=0.5)
+
+
 One = Callable[[torch.Tensor], torch.Tensor]
 DIVISORS: dict[str, One] = {
     "their sum": lambda a: stored(a_(a) / a_(a).sum(-1, keepdim=True)),
