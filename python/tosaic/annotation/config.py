@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tosaic import _core
 from tosaic.annotation.observers import (
@@ -14,10 +14,12 @@ from tosaic.annotation.observers import (
     Observer,
     observer_of,
 )
-from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
 from tosaic.base.options import invalid, shown, unsupported, whole_number
+
+if TYPE_CHECKING:
+    from tosaic.annotation.plan import Plan
 
 __all__ = ["Precision", "QConfig"]
 

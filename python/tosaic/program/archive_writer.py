@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,8 @@ _write_array: Any = np.lib.format.write_array
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Writes `program`; see `tosaic.Program.save`."""
+    import zipfile
+
     weights: list[dict[str, Any]] = []
     with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key, constant in constants_in_text_order(program.graph):
