@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
 from quantize_calls import dq, q
+from refusals import refusal
 from test_integer_programs import agrees, qdq
 from tosaic.lowering.reference_model import run_reference_model
 
@@ -68,6 +69,25 @@ NOT_FINITE: dict[str, Two] = {
 }
 
 
+INF = float("inf")
+PLUS_INFINITY: dict[str, Two] = {
+    "less than data of a larger scale": lambda a, b: qdq(
+        (a_(a).masked_fill(b_(b) > 0, INF) < qdq(b, 0.5, 0)).float(), 1.0, 0
+    ),
+    "less than data in a pad": lambda a, b: qdq((F.pad(a_(a), (1, 0), value=INF) < 90).float(), 1.0, 0),
+    "the least, clamped": lambda a, b: stored(
+        a_(a).masked_fill(b_(b) > -1, INF).amin(-1).clamp(max=20) - 12 * b_(b)[:, 0]
+    ),
+    "a sum": lambda a, b: stored(torch.where(b_(b) > 0, INF, 0.0) + a_(a)),
+    "what exp hides": lambda a, b: stored(torch.exp(-a_(a).masked_fill(b_(b) > 0, INF))),
+    "shares of distances": lambda a, b: qdq((-a_(a).masked_fill(b_(b) > 0, INF)).softmax(-1), 1 / 256, -128),
+    "shares of distances, reversed": lambda a, b: qdq(
+        (-torch.where(b_(b) > 0, a_(a), INF)).softmax(-1), 1 / 256, -128
+    ),
+    "places": lambda a, b: qdq(a_(a).masked_fill(b_(b) > 0, INF).argmin(-1).float(), 1.0, 0),
+}
+
+
 def operands() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     a, b = torch.randn(24, 3, generator=generator) * 2, torch.randn(24, 3, generator=generator) * 1.5
@@ -82,6 +102,45 @@ def test_infinity_saturates_and_nan_is_stored_as_torch_stores_it(name: str) -> N
     call = NOT_FINITE[name]
     scale = 1 / 256 if "softmax" in name else 1.0 if "compared" in name else 0.025 if "arc" in name else 0.1
     agrees(call, a, b, units=1, scale=scale, target="TOSA-1.0+INT+int16")
+
+
+@pytest.mark.parametrize("name", PLUS_INFINITY)
+def test_plus_infinity_is_beyond_all_that_its_readers_distinguish(name: str) -> None:
+    """It is above the numbers of other operands, too. Rows that are hidden as a whole have shares of NaN."""
+    scale = 1 / 256 if "shares" in name else 0.1 if name in ("a sum", "the least, clamped") else 1.0
+    a, b = operands()
+    agrees(PLUS_INFINITY[name], a, 20 * b, units=1 if scale < 1 else 0, scale=scale)
+
+
+SEEN: dict[str, Two] = {
+    "isinf": lambda a, b: qdq(torch.isinf(a_(a).masked_fill(b_(b) > 0, INF).amin(-1)).float(), 1.0, 0),
+    "an output": lambda a, b: a_(a).masked_fill(b_(b) > 0, INF).amin(-1),
+    "shares": lambda a, b: qdq(a_(a).masked_fill(b_(b) > 1, INF).softmax(-1), 1 / 256, -128),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_plus_infinity_that_a_reader_may_see_has_no_integer_form(name: str) -> None:
+    ep = exported(SEEN[name], *operands())
+    assert "moves plus infinity" in refusal(tosaic.UnsupportedOp, tosaic.lower, ep, target="TOSA-1.0+INT")
+    expected = SEEN[name](*operands()).numpy()
+    lowered = tosaic.lower(ep, target="TOSA-1.0+INT+FP")
+    np.testing.assert_allclose(lowered.run(*operands()), expected, atol=1 / 256)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduction", ["amin", "amax"])
+def test_a_place_that_no_index_names_keeps_a_number_beyond_those_written(
+    reduction: str, include_self: bool
+) -> None:
+    at = torch.tensor([[2, 0, 2], [2, 3, 2]])
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        into = qdq(b, 0.5, 0)
+        return qdq(into.scatter_reduce(0, at, a_(a), reduction, include_self=include_self), 0.5, 0)
+
+    a, b = operands()
+    agrees(call, a, 20 * b, units=1, scale=0.5)
 
 
 One = Callable[[torch.Tensor], torch.Tensor]

@@ -3,10 +3,11 @@
     python tests/bench/import_time.py [--rounds N]
 
 The package is compared with numpy, in fresh interpreters that can see numpy and tosaic only. `import tosaic`
-loads nothing by itself, so a second measurement loads every public name, and a third prints a pipeline.
+loads nothing by itself, so a second measurement loads every public name, and a third prints a pipeline. All
+times are CPU time, which depends least on a busy machine.
 
 For a network, `tosaic.from_exported` is measured per FX node, and compared with a bare walk over the same
-nodes, their arguments and metadata. One thread does all of it; CPU time depends least on a busy machine.
+nodes, their arguments and metadata. One thread does all of it.
 
 In-place calls make the import find out which tensors share memory. A network with ``relu_`` after each batch
 norm is compared with the same network with ``relu``; both compute the same numbers.
@@ -41,7 +42,7 @@ MOST_TIMES_OUT_OF_PLACE = 3.0
 """The largest allowed ratio of the import of a network with in-place calls to that without them."""
 
 MOST_PRINTING = 0.030
-"""The largest allowed seconds of ``str(Pipeline.default())`` after ``import tosaic``."""
+"""The largest allowed CPU seconds of ``str(Pipeline.default())`` after ``import tosaic``."""
 
 _ALL_NAMES = """import numpy, tosaic
 for name in tosaic.__all__:
@@ -62,9 +63,9 @@ _PROGRAM = """
 import sys, time
 sys.path.insert(0, {folder!r})
 {before}
-start = time.perf_counter()
+start = time.process_time()
 {statement}
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 assert "torch" not in sys.modules
 """
 
@@ -80,7 +81,7 @@ class NetworkTime:
 
 @dataclass(frozen=True)
 class Result:
-    """Median seconds by statement, and the times of the networks."""
+    """Median CPU seconds by statement, and the times of the networks."""
 
     package: dict[str, float]
     networks: dict[str, NetworkTime]
@@ -116,7 +117,7 @@ def run(rounds: int = 21, networks: Sequence[str] = NETWORKS) -> Result:
 
 
 def time_package(rounds: int) -> dict[str, float]:
-    """Returns median seconds of each statement; the statements run alternately, each in a new interpreter."""
+    """Returns median CPU seconds of each statement; they run alternately, each in a new interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         _offer(Path(folder))
         times: dict[str, list[float]] = {name: [] for name in _STATEMENTS}
@@ -215,7 +216,7 @@ def section(result: Result) -> Section:
         ("in place", f"{result.in_place[0]:.2f}", f"{result.times_out_of_place:.2f}×"),
     ]
     text = (
-        "The time to import the package, in fresh interpreters that can see numpy and tosaic only;\n"
+        "The CPU time to import the package, in fresh interpreters that can see numpy and tosaic only;\n"
         f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× the time to import numpy "
         "is allowed, and "
         f"{1e3 * MOST_PRINTING:.0f} ms for the pipeline.\n\n"

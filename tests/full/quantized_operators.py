@@ -44,8 +44,10 @@ _HEAD = """# Every overload in integer arithmetic
 Each call that `tests/operators` draws stands between dequantize and quantize nodes of 8 and of 16 bits. It is
 lowered to TOSA-1.0+INT (for 16 bits, with int16). From the same integers, a result may be at most {most} unit
 off torch's q/dq graph in 8 bits, and in 16 bits as many units as [operators.md](../reference/operators.md)
-states. A result beyond this bound is compared with torch's result in f64 instead ({by_double} calls). No
-element may differ on the reference model. The integers have scales as observers choose them, narrow ranges,
+states. A result beyond this bound is compared with torch's result in f64 instead ({by_double} calls), and a
+truth value or count also with those of an input that is larger or smaller by less than f32 distinguishes.
+Positions may be those of equal elements, unless the order is stable. No element may differ on the reference
+model. The integers have scales as observers choose them, narrow ranges,
 scales that saturate or are coarse, and scales of 1e-6 and 1e3.
 
 {agreed:,} calls of {overloads} overloads agree. {refused:,} calls have no integer form, for the reasons

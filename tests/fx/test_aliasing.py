@@ -691,6 +691,19 @@ def test_elements_that_torch_leaves_uninitialised_are_not_compared(source: str) 
     assert verdict([Program(smaller, source, "plain", "result", "whole")])[0] != "by torch"
 
 
+def test_a_search_among_numbers_that_a_write_has_unsorted_is_not_compared() -> None:
+    line = T((3,), "i64", [-4, 2, 3], const=True)
+    search = Case("searchsorted.Scalar", (line, 1))
+    bucketize = Case("bucketize.Tensor", (T((2,), "i64"), line))
+    for case, at in ((search, 0), (bucketize, 1)):
+        verdicts = {
+            source: verdict([Program(case, source, "plain", "operand", "whole", at)])[0]
+            for source in ("copy", "input", "buffer")
+        }
+        assert verdicts == {"copy": "equal", "input": "equal", "buffer": "by torch"}
+    assert verdict([Program(bucketize, "buffer", "plain", "operand", "whole", 0)])[0] == "equal"
+
+
 def test_a_call_that_ends_the_process_is_not_drawn() -> None:
     good = Case("add.Tensor", (T((2,)), T((2,))))
     fatal = Case("_weight_norm", (T((0, 3)), T((0, 1)), 0))

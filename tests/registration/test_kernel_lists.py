@@ -146,8 +146,8 @@ def test_groups_for_devices_are_listed_without_their_compilers(monkeypatch: pyte
     def refuse(*_: Any) -> bytes:
         raise AssertionError("Vela was called")
 
-    monkeypatch.setattr("tosaic.devices.ethos_u.compile_with_summary", refuse)
-    monkeypatch.setattr("tosaic.devices.ethos_u.require_tool", refuse)
+    monkeypatch.setattr("tosaic.devices.vela_cost.compile_with_summary", refuse)
+    monkeypatch.setattr("tosaic.devices.device_compilers.require_tool", refuse)
     kernels = tosaic.registration.kernel_list(split)
     assert kernels.backends == ("EthosUBackend",)
     assert "aten::sigmoid.out" in kernels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tosaic import _core
 from tosaic.annotation.observers import (
@@ -14,12 +14,13 @@ from tosaic.annotation.observers import (
     Observer,
     observer_of,
 )
-from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
 from tosaic.base.options import invalid, shown, unsupported, whole_number
-from tosaic.devices.device import DeviceRecipe
-from tosaic.devices.registry import recipe_of
+
+if TYPE_CHECKING:
+    from tosaic.annotation.plan import Plan
+    from tosaic.devices.device import DeviceRecipe
 
 __all__ = ["Precision", "QConfig"]
 
@@ -282,6 +283,8 @@ class QConfig:
         >>> config.every_operator, config.precision.stream
         (True, 'int16')
         """
+        from tosaic.devices.registry import recipe_of
+
         if not isinstance(target, str):
             raise _refusal("the target", "the name of a device or of a TOSA target", target)
         recipe = recipe_of("QConfig", target)

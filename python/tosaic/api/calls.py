@@ -15,9 +15,6 @@ from tosaic.base.problems import CheckResult, Problem
 from tosaic.base.target import Target
 from tosaic.base.threads import batch_threads
 from tosaic.base.writing import make_folder, write_text
-from tosaic.calibration.collapsed_operands import collapsed_operands
-from tosaic.calibration.saturated_biases import saturated_biases
-from tosaic.lowering.layout import objective_of
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.opening.sources import from_exported, open_program, program_of, require_use
@@ -195,6 +192,8 @@ def lower(
     input has the caller's qparams, integer rescales convert it to each of the qparams with which the program
     quantizes it. An output is converted from the qparams with which the program dequantizes it.
     """
+    from tosaic.lowering.layout import objective_of
+
     require_use("lower", bind, program, operators=operators)
     if unsupported == "split":
         return _lower_split(
@@ -242,7 +241,7 @@ def lower(
         setattr(error, "problems", problems)  # noqa: B010
         raise
     forms.require(lowered.tosa)
-    for lost in (*saturated_biases(source.graph), *collapsed_operands(source.graph, lowered.tosa)):
+    for lost in _lost_numbers(source.graph, lowered.tosa):
         _LOG.warning("%s", lost)
     is_quantized = any(node.op == "quantize" for node in lowered.exported.nodes)
     if is_quantized and not Target.parse(target).has_integers:
@@ -304,8 +303,15 @@ def check(
         return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
     problems, tosa = _try_to_lower(source.graph, passes)
     lowered = [tosa] if tosa and any(node.op == "dequantize" for node in source.graph.nodes) else []
-    lost = (*saturated_biases(source.graph), *collapsed_operands(source.graph, *lowered))
-    return CheckResult(target, problems, len(source.graph), tuple(map(str, lost)))
+    return CheckResult(target, problems, len(source.graph), _lost_numbers(source.graph, *lowered))
+
+
+def _lost_numbers(graph: _core.Graph, *tosa: _core.Graph) -> tuple[str, ...]:
+    """Returns what is to be said about biases and operands whose numbers the integers lose."""
+    from tosaic.calibration.collapsed_operands import collapsed_operands
+    from tosaic.calibration.saturated_biases import saturated_biases
+
+    return tuple(map(str, (*saturated_biases(graph), *collapsed_operands(graph, *tosa))))
 
 
 @checked

@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -97,6 +96,8 @@ def log_captured(name: str) -> Iterator[list[str]]:
 @contextmanager
 def output_captured() -> Iterator[list[str]]:
     """Captures what C++ code prints to file descriptors 1 and 2; the list has the text after the block."""
+    import tempfile
+
     log: list[str] = []
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -8,11 +8,13 @@ before anything is unpacked, and no member unpacks to more than it claims.
 from __future__ import annotations
 
 import math
-import zipfile
-from collections.abc import Iterable
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterable
 
 _HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,

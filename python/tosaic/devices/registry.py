@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
 from typing import Any
 
 from tosaic import _core
@@ -97,6 +96,8 @@ def _payloads(device: Device) -> set[str]:
 @cache
 def _installed() -> tuple[Device, ...]:
     """Returns the devices of installed packages, by name of the entry point."""
+    from importlib import metadata
+
     found: list[Device] = []
     for point in sorted(metadata.entry_points(group=GROUP), key=lambda each: each.name):
         loaded = point.load()

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from tosaic import _core
 from tosaic.devices.device import DeviceRecipe, Payload, Sizes
-from tosaic.devices.device_compilers import compile_vgf, require_tool
 from tosaic.devices.engines import VULKAN
 
 _HEADER = struct.Struct("<4s4xBBBx4x8Q")
 """Magic, version (major, minor, patch), then the offset and the size of each of four sections."""
+
+
+# The converter is called from a module that is loaded on the first use.
+
+
+def _require_tool() -> None:
+    from tosaic.devices.device_compilers import require_tool
+
+    require_tool("model-converter")
+
+
+def _compile(tosa: bytes, flags: Sequence[str]) -> bytes:
+    from tosaic.devices.device_compilers import compile_vgf
+
+    return compile_vgf(tosa, flags)
 
 
 def _sizes(payload: bytes) -> tuple[Sizes, Sizes] | None:
@@ -36,11 +51,11 @@ def _fault(what: str, expected: str, got: str, kind: type[Exception] = _core.Inv
 
 VGF_PAYLOAD = Payload(
     "vgf",
-    lambda tosa, flags: compile_vgf(tosa, flags),
+    _compile,
     runtime="VgfBackend",
     backend="TosaicVgfBackend",
     title="VGF",
-    require_tool=lambda: require_tool("model-converter"),
+    require_tool=_require_tool,
     magic=b"VGF1",
     sizes=_sizes,
     engine=VULKAN,

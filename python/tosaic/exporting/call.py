@@ -14,16 +14,12 @@ from tosaic.base.options import checked, invalid, refusal, shown
 from tosaic.base.process import log_shown
 from tosaic.base.progress import with_progress
 from tosaic.base.writing import require_new_folder
-from tosaic.devices.engines import engine_names
-from tosaic.devices.registry import claimant_names
 from tosaic.exporting.context import LOG
-from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
 from tosaic.opening.sources import load_exported
 from tosaic.partitions.claimant import Claimant
 from tosaic.ports.foreign import ForeignOp, operators_by_target
 from tosaic.program.program import Program
-from tosaic.recipes.builtin import named
 from tosaic.recipes.combining import merged
 from tosaic.recipes.recipe import Recipe, combine
 
@@ -144,6 +140,8 @@ def export_model(
     ...     model, (x,), recipe="ethos-u55", samples=loader, folder="out", io={"inputs": "int8"}
     ... )
     """
+    from tosaic.exporting.flow import STEPS, Flow, FlowOptions
+
     chosen = _recipe(recipe, quantize, io, orders, rgba, claimants)
     options = FlowOptions(
         input_specs,
@@ -198,6 +196,9 @@ def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claima
     if not given or not all(isinstance(each, str | Recipe) for each in given):
         expected = "the name of a recipe, a tosaic.Recipe, or a sequence of these"
         raise refusal(_WHERE, "recipe", expected, recipe)
+    from tosaic.devices.registry import claimant_names
+    from tosaic.recipes.builtin import named
+
     chosen = [named(each) if isinstance(each, str) else each for each in given]
     made = chosen[0] if len(chosen) == 1 else combine(chosen)
     if claimants is not None:
@@ -252,6 +253,8 @@ def _require_quantized(recipe: Recipe, io: Any) -> None:
 
 
 def _check_on(names: Any) -> tuple[str, ...]:
+    from tosaic.devices.engines import engine_names
+
     given = [names] if isinstance(names, str) else names
     if not isinstance(given, list | tuple) or not all(each in engine_names() for each in given):
         raise refusal(_WHERE, "check_on", f"a sequence of {' and '.join(map(repr, engine_names()))}", names)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -197,11 +196,17 @@ def write_scenario(result: ExportResult, folder: Path, *, program: str | None) -
     write_text(folder / _FILE, json.dumps(content, indent=1) + "\n")
 
 
+def _sha256(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
 def _write_array(folder: Path, name: str, array: _Array) -> dict[str, str]:
     with whole_file(folder / name) as file:
         np.save(file, np.array(array, order="C"))
     data = (folder / name).read_bytes()
-    return {"file": name, "sha256": hashlib.sha256(data).hexdigest()}
+    return {"file": name, "sha256": _sha256(data)}
 
 
 def _tolerance(port: Port) -> float:
@@ -320,7 +325,7 @@ def _array(folder: Path, entry: Fields) -> _Array:
     if Path(name).name != name:
         raise entry.error("file", "the name of a file in the folder", name)
     data = read_bytes(_WHERE, folder / name)
-    if hashlib.sha256(data).hexdigest() != entry.text("sha256"):
+    if _sha256(data) != entry.text("sha256"):
         raise invalid(
             _WHERE,
             f"'{name}' is not the array that was written",

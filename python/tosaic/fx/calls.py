@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.base.options import checked
-from tosaic.fx.layouts.applied import AppliedLayout, Convert
-from tosaic.lowering.layout import Objective
-from tosaic.ports.boundary_orders import Form
 from tosaic.ports.foreign import ForeignOp, operators_by_target
 
 if TYPE_CHECKING:
     from tosaic.annotation.rules import Rule
+    from tosaic.fx.layouts.applied import AppliedLayout, Convert
     from tosaic.fx.quantizer.compose import ComposedQuantizer
     from tosaic.fx.quantizer.read import Annotations
     from tosaic.fx.quantizer.wrapper import WrappedQuantizer
     from tosaic.fx.reading.exported_program import ImportedProgram
+    from tosaic.lowering.layout import Objective
+    from tosaic.ports.boundary_orders import Form
 
 __all__ = [
     "apply_layout",

@@ -11,9 +11,6 @@ from tosaic.base.exception_notes import add_note
 from tosaic.base.options import invalid, refusal, shown
 from tosaic.base.problems import Problem
 from tosaic.base.target import Target
-from tosaic.devices.engines import EXAMPLES
-from tosaic.devices.registry import claimant_names, core_claimant
-from tosaic.partitions.plan import nodes_named, place_of
 
 _KINDS = ("op", "name", "module", "where")
 _CONVERSIONS = ("quantize", "dequantize")
@@ -195,6 +192,9 @@ class Claimant:
         >>> tosaic.Claimant.named("cortex-m55").rounding
         'double_round'
         """
+        from tosaic.devices.engines import EXAMPLES
+        from tosaic.devices.registry import core_claimant
+
         if not isinstance(name, str):
             raise refusal("Claimant", "name", f"a string such as '{EXAMPLES[0]}'", name)
         if not isinstance(alias, str):
@@ -227,6 +227,8 @@ class Claimant:
         >>> "vgf" in tosaic.Claimant.names()
         True
         """
+        from tosaic.devices.registry import claimant_names
+
         return claimant_names()
 
     def deny(
@@ -379,6 +381,8 @@ class Claimant:
         InvalidGraph
             As `supports`.
         """
+        from tosaic.devices.registry import core_claimant
+
         nodes = graph.nodes
         rules = []
         for rule in self.rules:
@@ -437,6 +441,7 @@ class Claimant:
         >>> tosaic.Claimant.named("cortex-m55").scratch_bytes(quantized, "conv2d")
         128
         """
+        from tosaic.devices.registry import core_claimant
         from tosaic.opening.sources import program_of
 
         graph = planned_graph(program_of(program).graph)
@@ -453,6 +458,8 @@ class Claimant:
 
 
 def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
+    from tosaic.partitions.plan import place_of
+
     return invalid(
         "scratch_bytes",
         f"{claimant} does not take the node, so it has no kernel for it",
@@ -572,6 +579,8 @@ def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:
 
 
 def _index_of(name: Any, graph: _core.Graph) -> int:
+    from tosaic.partitions.plan import nodes_named
+
     found = nodes_named(name, graph)
     if len(found) == 1:
         return found[0].id

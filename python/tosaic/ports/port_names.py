@@ -8,7 +8,6 @@ index among the user's inputs (outputs). The path is the expression with which a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from tosaic.base.options import whole_number
@@ -56,6 +55,8 @@ def near_names(key: Any, named: Iterable[Named]) -> str:
     """Returns a hint with names that are similar to an unknown one; empty if there are none."""
     if not isinstance(key, str):
         return ""
+    from difflib import get_close_matches
+
     names = dict.fromkeys(name for pair in named for name in pair if name)
     near = get_close_matches(key, names, n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(map(repr, near))}" if near else ""

@@ -12,9 +12,8 @@ The same program is always written as the same bytes. Reading needs numpy only.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,11 +28,16 @@ from tosaic.program.constants_in_text import InTextOrder, Key, plain_array
 from tosaic.program.program import Program
 from tosaic.program.runnable import signature_fault
 
+if TYPE_CHECKING:
+    import zipfile
+
 _read_array: Any = np.lib.format.read_array
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
     """True if the file is an archive of this format, of any version; False if it cannot be read."""
+    import zipfile
+
     try:
         with open_file("load", path) as file, zipfile.ZipFile(file) as archive:
             if archive.getinfo(MANIFEST).compress_type != zipfile.ZIP_STORED:
@@ -60,6 +64,8 @@ def load(path: str | os.PathLike[str]) -> Program:
     InvalidGraph
         The file is not such an archive, is damaged, or has another version of the format.
     """
+    import zipfile
+
     file = file_path("load", path)
     name = file_name(file)
     try:
@@ -121,6 +127,8 @@ def _key(row: dict[str, Any]) -> Key:
 
 def _require_stored(archive: zipfile.ZipFile, name: str) -> None:
     """Refuses compressed members, so that reading takes no more memory than the file has bytes."""
+    import zipfile
+
     for member in archive.infolist():
         if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
             raise _unreadable(name, f"'{member.filename}' is compressed, and save compresses nothing")

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,8 @@ _write_array: Any = np.lib.format.write_array
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Writes `program`; see `tosaic.Program.save`."""
+    import zipfile
+
     weights: list[dict[str, Any]] = []
     members: dict[bytes, str] = {}  # by digest of the content
     with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

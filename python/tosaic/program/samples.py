@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +144,8 @@ def _loaded(file: IO[bytes], name: str) -> np.ndarray[Any, Any] | list[tuple[str
 
 def _require_bounds(file: IO[bytes], size: int) -> None:
     """Refuses an archive that unpacks to far more than its size, or an array that claims more than it has."""
+    import zipfile
+
     with zipfile.ZipFile(file) as archive:
         require_room(archive.infolist(), room(size, least=_LEAST_UNPACKED, times=_MOST_TIMES))
         for member in archive.infolist():

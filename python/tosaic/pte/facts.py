@@ -20,12 +20,6 @@ LISTS = (_core.PteTensorList, _core.PteOptionalTensorList, _core.PteIntList)
 """The lists whose items are indices of values."""
 
 _EXTERNAL = 1
-_TYPES = {code: (name, dtype) for code, name, _, dtype in _core.pte_scalar_types()}
-
-
-def scalar_type(tensor: _core.PteTensor) -> tuple[str, str | None]:
-    """Returns the name of the element type in torch, and the dtype of graphs or None."""
-    return _TYPES[tensor.scalar_type]
 
 
 def is_permuted(tensor: _core.PteTensor) -> bool:

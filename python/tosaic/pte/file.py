@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,12 +12,7 @@ from tosaic.base.options import checked, file_path, invalid
 from tosaic.base.reading import read_bytes
 from tosaic.base.reportable import Reportable
 from tosaic.base.visible import one_line
-from tosaic.pte.kernel_calls import KernelCalls, kernel_calls
 from tosaic.pte.plain import PteDelegate, PteTensor, instruction_text, operator_text, plain, tensor_of
-from tosaic.pte.program import PteMethodProgram
-from tosaic.pte.recorded import recorded_methods
-from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod, read_pte_sidecar
-from tosaic.pte.sources import sources_by_method
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +23,9 @@ if TYPE_CHECKING:
     from tosaic.ports.ports import Port
     from tosaic.program.prepared import Prepared
     from tosaic.program.program import Program
+    from tosaic.pte.kernel_calls import KernelCalls
+    from tosaic.pte.program import PteMethodProgram
+    from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod
 
 
 class PteMethod(Reportable):
@@ -90,6 +87,8 @@ class PteMethod(Reportable):
     @cached_property
     def kernel_calls(self) -> tuple[KernelCalls, ...]:
         """The calls of kernels by operator, dtypes and dim orders, with their number."""
+        from tosaic.pte.kernel_calls import kernel_calls
+
         return kernel_calls(self._method)
 
     @cached_property
@@ -114,6 +113,8 @@ class PteMethod(Reportable):
     def _delegate(
         self, index: int, delegate: _core.PteDelegate, lowered: Mapping[tuple[str, str], SidecarDelegate]
     ) -> PteDelegate:
+        import hashlib
+
         payload = bytes(self._file.payload_of(delegate))
         known = lowered.get((delegate.backend, hashlib.sha256(payload).hexdigest())) if lowered else None
         return PteDelegate(
@@ -189,6 +190,7 @@ class PteMethod(Reportable):
             The instructions are inconsistent, or the payload of a delegate is damaged.
         """
         from tosaic.pte.method_graph import read_method
+        from tosaic.pte.program import PteMethodProgram
 
         return PteMethodProgram.of(
             read_method(self._file, self._method, self._sources, self._recorded), self._recorded
@@ -251,6 +253,9 @@ class PteFile(Reportable):
         sources: Mapping[str, Any] | None = None,
         sidecar: PteSidecar | None = None,
     ) -> None:
+        from tosaic.pte.recorded import recorded_methods
+        from tosaic.pte.sources import sources_by_method
+
         self._file = file
         self._name = name
         self._sidecar = sidecar
@@ -401,6 +406,8 @@ def load_pte(
     >>> file.prepare(models={"XnnpackBackend": my_function}).run(image)  # doctest: +SKIP
     >>> tosaic.load_pte("npu.pte", sources={"delegate0": "group0.tosa"}).run(image)  # doctest: +SKIP
     """
+    from tosaic.pte.sidecar import read_pte_sidecar
+
     file = file_path("load_pte", path)
     data = read_bytes("load_pte", file)
     read = _core.read_pte(data)

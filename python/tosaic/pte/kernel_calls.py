@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.pte.facts import scalar_type
 from tosaic.pte.kernel_names import KernelVariant
 from tosaic.pte.plain import operator_text
+from tosaic.pte.scalar_type import scalar_type
 
 _TENSOR_LISTS = (_core.PteTensorList, _core.PteOptionalTensorList)
 

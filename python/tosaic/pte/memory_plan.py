@@ -16,10 +16,11 @@ from tosaic.memory.plan import MemoryPlan
 from tosaic.memory.planner import plan_of
 from tosaic.memory.schedule import HOST, Schedule, Step, Value
 from tosaic.memory.sharing import Shared, share
-from tosaic.pte.facts import MethodFacts, name_of, place_of, scalar_type
+from tosaic.pte.facts import MethodFacts, name_of, place_of
 from tosaic.pte.input_count import input_count, is_reshaped
 from tosaic.pte.payloads import Place as PayloadPlace
 from tosaic.pte.payloads import program_of_payload, sides_of_payload
+from tosaic.pte.scalar_type import scalar_type
 
 _MOST_ALIGNMENT = 16
 """ExecuTorch's alignment of planned tensors. The file does not have the alignment of its plan."""

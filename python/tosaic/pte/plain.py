@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 from tosaic.base.dtypes import type_text
 from tosaic.base.visible import one_line
+from tosaic.pte.scalar_type import scalar_type
 
 if TYPE_CHECKING:
     from tosaic.base.quantization import QParams
@@ -114,8 +115,6 @@ class PteDelegate:
 
 def tensor_of(index: int, value: _core.PteTensor, is_input: bool) -> PteTensor:
     """Returns the description of a value that is a tensor."""
-    from tosaic.pte.facts import scalar_type
-
     at, extra = value.allocation, value.extra
     has_data = bool(value.data) or (extra is not None and extra.location == 1)
     kind = "input" if is_input else "activation"

@@ -11,7 +11,7 @@ from tosaic.base.dim_order import is_same_order
 from tosaic.base.dtypes import type_text
 from tosaic.base.options import invalid
 from tosaic.ports.ports import Port
-from tosaic.pte.facts import scalar_type
+from tosaic.pte.scalar_type import scalar_type
 from tosaic.pte.sidecar import PteSidecar, SidecarDelegate, SidecarMethod
 
 _WHERE = "load_pte"

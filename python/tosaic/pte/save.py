@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any
 from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.base.writing import check_place
 from tosaic.lowering.lowered import Lowered
-from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
 from tosaic.program.program import Program
-from tosaic.pte.file_writer import FileWriter, check
-from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
-from tosaic.pte.method_saver import MethodSaver
-from tosaic.pte.method_writer import MethodWriter, PtePayload
-from tosaic.pte.sidecar import pte_sidecar_text
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.program.prepared import Preparable
+    from tosaic.pte.file_writer import FileWriter
+    from tosaic.pte.group_payloads import GroupPayloads
+    from tosaic.pte.method_saver import MethodSaver
+    from tosaic.pte.method_writer import PtePayload
 
 _WHERE = "save"
 _WAY_OUT = "ExecuTorch's own flow, to_executorch(), writes programs with kernels of any operator"
@@ -89,6 +87,11 @@ def save_pte(
     --------
     >>> tosaic.save_pte({"encode": encoder, "decode": decoder}, "model.pte")  # doctest: +SKIP
     """
+    from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
+    from tosaic.pte.file_writer import check
+    from tosaic.pte.group_payloads import GroupPayloads
+    from tosaic.pte.sidecar import pte_sidecar_text
+
     methods = methods_of(programs, _WHERE)
     check_place(path)
     if sidecar:
@@ -128,12 +131,18 @@ def pte_without_payloads(methods: Mapping[str, Program | Lowered | SplitLowered]
     UnsupportedOp
         Something has no counterpart in the file; the message has all reasons.
     """
+    from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
+
     return _written(methods, GroupPayloads(methods, empty_payloads(methods), {}))[0].finish()
 
 
 def _written(
     methods: Mapping[str, Program | Lowered | SplitLowered], compiled: GroupPayloads
 ) -> tuple[FileWriter, dict[str, MethodSaver]]:
+    from tosaic.pte.file_writer import FileWriter
+    from tosaic.pte.method_saver import MethodSaver
+    from tosaic.pte.method_writer import MethodWriter
+
     file = FileWriter()
     savers = {
         name: MethodSaver(MethodWriter(file, name), program, compiled.of_method(name))

@@ -13,8 +13,9 @@ import numpy as np
 from tosaic import _core
 from tosaic.base.dtypes import NUMPY
 from tosaic.pte.calls import KernelWriter, constant_of
-from tosaic.pte.facts import LISTS, MethodFacts, is_external, is_permuted, name_of, scalar_type
+from tosaic.pte.facts import LISTS, MethodFacts, is_external, is_permuted, name_of
 from tosaic.pte.memory import Memory
+from tosaic.pte.scalar_type import scalar_type
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.value import Ref

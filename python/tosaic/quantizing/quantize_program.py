@@ -9,19 +9,10 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
-from tosaic.annotation.device_rules import rules_of
-from tosaic.annotation.plan import Plan
 from tosaic.base.exported import is_exported_program
 from tosaic.base.file_kinds import PT2
 from tosaic.base.options import checked, refusal
 from tosaic.base.progress import with_progress
-from tosaic.calibration.accuracy import Tool, tools_of
-from tosaic.calibration.draft import Drafting
-from tosaic.calibration.improve import improved
-from tosaic.calibration.insert import quantized_graph
-from tosaic.calibration.plan_program import prepared_graph
-from tosaic.calibration.streams import sample_arrays
-from tosaic.devices.registry import recipe_of
 from tosaic.opening.sources import load_exported, program_of, require_use
 from tosaic.program.overrides import all_nodes
 from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
@@ -29,6 +20,8 @@ from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tosaic.annotation.plan import Plan
+    from tosaic.calibration.accuracy import Tool
     from tosaic.ports.foreign import ForeignOp
     from tosaic.program.program import Program
 
@@ -122,6 +115,14 @@ def quantize(
     >>> tosaic.lower(quantized, target="TOSA-1.0+INT").io.inputs[0].qparams.dtype
     'i8'
     """
+    from tosaic.annotation.device_rules import rules_of
+    from tosaic.calibration.accuracy import tools_of
+    from tosaic.calibration.draft import Drafting
+    from tosaic.calibration.improve import improved
+    from tosaic.calibration.insert import quantized_graph
+    from tosaic.calibration.plan_program import prepared_graph
+    from tosaic.devices.registry import recipe_of
+
     require_use("quantize", bind, program, operators=operators)
     if not isinstance(target, str | None):
         raise refusal("quantize", "target", "the name of a device, such as 'ethos-u85-256', or None", target)
@@ -186,6 +187,8 @@ def require_executor(where: str, executor: Any) -> None:
 
 def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
     """Yields, for each run, one array for each graph input that the caller passes."""
+    from tosaic.calibration.streams import sample_arrays
+
     for arrays in sample_arrays(samples, source):
         yield source.graph_arrays(arrays)
 

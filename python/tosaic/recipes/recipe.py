@@ -19,21 +19,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
-from tosaic.annotation.rules import Rule
 from tosaic.base.options import OPTIONS, invalid, is_mapping, refusal, shown
 from tosaic.base.verbs import Verb
 from tosaic.base.visible import one_line
-from tosaic.calibration.accuracy import Tool, tools_of
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
 from tosaic.recipes.combining import Difference, combined, differences
 from tosaic.recipes.stage import Stage, require_name
 from tosaic.recipes.texts import text_of
-from tosaic.recipes.written import CLASSES, from_json, to_json
+
+if TYPE_CHECKING:
+    from tosaic.annotation.rules import Rule
+    from tosaic.calibration.accuracy import Tool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,8 @@ class Recipe:
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from tosaic.calibration.accuracy import Tool, tools_of
+
         require_name("Recipe", self.name)
         if not isinstance(self.summary, str):
             raise self._refusal("summary", "a sentence")
@@ -229,7 +232,8 @@ class Recipe:
             The recipe has a function that no other process can import, such as a lambda, or a value that has
             no form in JSON.
         """
-        return to_json(self)
+        text: str = _written().to_json(self)
+        return text
 
     @classmethod
     def from_json(cls, text: str, *, trust: bool = False) -> Recipe:
@@ -249,7 +253,8 @@ class Recipe:
             The text is not a recipe, or names a function that cannot be imported or that only a trusted text
             may name.
         """
-        return from_json(text, cls, trust=trust)
+        recipe: Recipe = _written().from_json(text, cls, trust=trust)
+        return recipe
 
     def save(self, path: Any) -> None:
         """Writes the recipe as a JSON file.
@@ -296,7 +301,12 @@ class Recipe:
         return "\n".join(map(one_line, lines))
 
 
-CLASSES["Recipe"] = Recipe
+def _written() -> Any:
+    """Returns the module that writes and reads recipes, which knows this class then."""
+    from tosaic.recipes import written
+
+    written.CLASSES["Recipe"] = Recipe
+    return written
 
 
 def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:

@@ -51,7 +51,7 @@ def _classes() -> dict[str, type[Any]]:
 
 
 CLASSES = _classes()
-"""The classes by name; `Recipe` is added where it is defined."""
+"""The classes by name; the methods of `Recipe` add `Recipe`."""
 
 
 def to_json(recipe: Recipe) -> str:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tosaic import _core
 from tosaic.base.options import refusal, shown
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.program.program import Program
 
-    Source = (
+    Source: TypeAlias = (
         str | os.PathLike[str] | bytes | PteFile | Program | Lowered | SplitLowered | Mapping[str, Any] | Any
     )
 

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "passes/pass_case.h"
 
 namespace tosaic::passes {
@@ -157,6 +159,42 @@ TEST_CASE("the only share of a softmax is 1", "[passes][bound-numbers]") {
   const Graph after = bounded(c.output(quantized(c, share)).graph);
   CHECK(ops_of(after) == "dequantize where slice clamp quantize");
   CHECK(highest(after) <= 1);
+}
+
+TEST_CASE("plus infinity becomes the nearest relevant number, however near it is",
+          "[passes][bound-numbers]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, infinity), numbers(c)}, "masked");
+  const ValueId least = c.add(Op::kAmin, {masked}, ReduceAttrs{{1}, false, std::nullopt}, "least");
+  CHECK(highest(bounded(c.output(quantized(c, least)).graph)) == Approx(6.4).epsilon(1e-3));
+  Case p;
+  const ValueId padded =
+      p.add(Op::kPad, {numbers(p)}, PadAttrs{{0, 1}, {0, 1}, PadMode::kConstant, infinity}, "padded");
+  const Graph pads = bounded(p.output(quantized(p, padded)).graph);
+  for (const Node& node : pads.nodes())
+    if (node.op == Op::kPad)
+      CHECK(as_double(Graph::attrs<PadAttrs>(node).value) == Approx(6.4).epsilon(1e-3));
+}
+
+TEST_CASE("plus infinity that a softmax or an output reads stays", "[passes][bound-numbers]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, infinity), numbers(c)}, "masked");
+  const ValueId shares = c.add(Op::kSoftmax, {masked}, AxisDtypeAttrs{1, std::nullopt}, "shares");
+  CHECK_FALSE(bound_numbers(c.output(quantized(c, shares)).output(masked).graph).has_value());
+}
+
+TEST_CASE("a negation moves to the operands of a where that selects plus infinity",
+          "[passes][bound-numbers]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Case c;
+  const ValueId masked = c.add(Op::kWhere, {hidden(c), number(c, infinity), numbers(c)}, "masked");
+  const ValueId negated = c.add(Op::kNeg, {masked}, "negated");
+  const ValueId shares = c.add(Op::kSoftmax, {negated}, AxisDtypeAttrs{1, std::nullopt}, "shares");
+  const Graph after = bounded(c.output(quantized(c, shares)).graph);
+  CHECK(ops_of(after) == "dequantize neg where softmax quantize");
+  CHECK(lowest(after) == -infinity);
 }
 
 TEST_CASE("deviations from which a variance saturates are bounded", "[passes][bound-numbers]") {

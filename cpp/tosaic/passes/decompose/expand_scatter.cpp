@@ -571,10 +571,12 @@ ValueId expand_scatter(Emitter& e) {
 
 namespace {
 
-// A number that does not change a reduction over axis 1, if the reduction has at least one of the values.
-ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
+// Numbers that do not change a reduction over axis 1. Its result is combined with `own`, or, if `own` is not
+// valid, it has at least one of the values.
+ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values, ValueId own) {
   const TensorType type = e.type(values);
   if (reduction == ScatterReduction::kProd) return e.number(1.0, type.dtype);
+  if (own.valid()) return own;
   const bool greatest = reduction == ScatterReduction::kAmax;
   if (!is_float(type.dtype) || type.qparams)
     return e.reduce(greatest ? Op::kAmin : Op::kAmax, values, Dims{1}, true);
@@ -584,10 +586,9 @@ ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
 
 }  // namespace
 
-// Each position reduces the values whose index is its own: where(index == position, value, neutral). A
-// position that no index names must keep its element, but gets the neutral number. For a product or sum, that
-// changes nothing. For a maximum or minimum of integers, and without `include_self`, a select puts the
-// element back.
+// Each position reduces the values whose index is its own: where(index == position, value, neutral). With
+// `include_self`, the neutral number is 1 for a product, and the position's own element for a maximum or
+// minimum, so a position that no index names keeps its element. Without it, a select puts the element back.
 ValueId expand_scatter_reduce(Emitter& e) {
   const auto& attrs = e.attrs<ScatterReduceAttrs>();
   Shape covered = e.type(e.operand(1)).shape;
@@ -618,14 +619,13 @@ ValueId expand_scatter_reduce(Emitter& e) {
     const ValueId index = e.reshape(e.operand(1), {lines[0], lines[1], 1, lines[2]});
     const ValueId hit = e.binary(Op::kEq, index, e.constant(dtype, {1, 1, extent, 1}, numbers));
     const ValueId values = e.reshape(e.operand(2), {lines[0], lines[1], 1, lines[2]});
-    const ValueId kept = e.where(hit, values, neutral(e, attrs.reduction, values));
-    const ValueId reduced = e.cast(e.reduce(over_values, kept, Dims{1}, false), e.type(part).dtype);
     const Shape shape = e.type(part).shape;
+    const ValueId own = attrs.include_self ? e.reshape(part, {lines[0], 1, extent, lines[2]}) : ValueId();
+    const ValueId kept = e.where(hit, values, neutral(e, attrs.reduction, values, own));
+    const ValueId reduced = e.cast(e.reduce(over_values, kept, Dims{1}, false), e.type(part).dtype);
     const ValueId alone = e.reshape(reduced, shape);
-    const ValueId made = attrs.include_self ? e.binary(with_own, part, alone) : alone;
-    const TensorType type = e.type(values);
-    if (attrs.include_self && (is_product || (is_float(type.dtype) && !type.qparams))) return made;
-    return e.where(e.reshape(e.reduce(Op::kAny, hit, Dims{1}, false), shape), made, part);
+    if (attrs.include_self) return e.binary(with_own, part, alone);
+    return e.where(e.reshape(e.reduce(Op::kAny, hit, Dims{1}, false), shape), alone, part);
   });
   return e.reshape(y, e.result_type().shape);
 }

@@ -134,6 +134,14 @@ void require_number(const RuleContext& ctx, std::size_t i, const Known& known, d
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
 
+// Throws NoIntegerForm if the highest number of a constant, or the number that a pad inserts, is infinite:
+// bound-numbers has replaced infinity where all readers saturate. The expansion of a composite puts it only
+// at elements on which no result depends.
+void require_no_plus_infinity(const RuleContext& ctx, double highest) {
+  if (std::isinf(highest) && highest > 0 && !ctx.values.is_expansion())
+    throw NoIntegerForm("it moves plus infinity, and its readers do not saturate");
+}
+
 // The qparams in which the operands are moved: the result's, or the qparams that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
@@ -147,6 +155,7 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     if (ctx.node.is_constant(i)) {
       equal = false;
       const Known known(ctx, i);
+      require_no_plus_infinity(ctx, known.high);
       hidden = hidden || known.hides;
       size = std::max(size, known.size);
       continue;
@@ -160,6 +169,7 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
   }
   if (!common) return parameters_of_constants(ctx, numbers);
   if (const std::optional<double> inserted = inserted_number(ctx.node.node())) {
+    require_no_plus_infinity(ctx, *inserted);
     equal = equal && !hidden && std::isfinite(*inserted) && is_a_step(*inserted, *common);
     if (std::isfinite(*inserted)) size = std::max(size, std::abs(*inserted));
     hidden = hidden || is_minus_infinity(*inserted);

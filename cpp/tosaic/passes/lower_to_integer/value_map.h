@@ -45,6 +45,8 @@ class ValueMap {
         forms_(expansion.values().size()) {}
 
   [[nodiscard]] const Graph& source() const { return *source_; }
+  // True if the source is the expansion of a composite.
+  [[nodiscard]] bool is_expansion() const { return whole_ != nullptr; }
   [[nodiscard]] NewGraph& made() const { return *made_; }
 
   // ---- the form of a value; null or false if it has another form ----

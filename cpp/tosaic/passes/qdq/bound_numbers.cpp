@@ -12,14 +12,21 @@
 // A constant operand of floats, or a dequantized constant, is replaced by a constant with other elements. A
 // pad inserts another number, and a clamp that replaces minus infinity gets another bound. A computed operand
 // gets a clamp, if its range is known. Only numbers more than 2^8 times as large as the relevant numbers are
-// replaced: smaller numbers cost too few bits to matter. Infinities stay, since integer arithmetic has a form
-// for them (lower_to_integer/scaled_integer.h). An addend of scores stays too if f32 rounds the sum to the
-// addend: in a row that is hidden as a whole, all shares are then equal. bound-masks has the form for it.
+// replaced, since smaller numbers cost too few bits to matter, and plus infinity, which has no integer form.
+// Minus infinity stays: integer arithmetic has a form for it (lower_to_integer/scaled_integer.h). An addend
+// of scores stays too if f32 rounds the sum to the addend: in a row that is hidden as a whole, all shares are
+// then equal. bound-masks has the form for it.
 //
 // A number that hides elements from an argsort or argmax becomes minus infinity, which has an integer form:
 //
 //   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -inf, %x)
 //   %i = argsort(%m)                             %i = argsort(%m)
+//
+// A negation moves to the operands of a `where` if that makes minus infinity of plus infinity, as in a
+// softmax of distances:
+//
+//   %m = where(%hidden, inf, %x)                 %y = neg(%x)
+//   %n = neg(%m)                         ->      %n = where(%hidden, -inf, %y)
 //
 // -1e9 also becomes minus infinity in a sum, if f32 rounds -1e9 + x to -1e9 for every x: equal elements stay
 // equal, and elements below all others stay below them.
@@ -32,6 +39,7 @@
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/ir/softmax.h"
+#include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/analyses.h"
 
@@ -55,6 +63,14 @@ Numbers or_zero(const Numbers& bounds) { return bounds.low > bounds.high ? Numbe
 
 bool is_far(double x, const Numbers& bounds) {
   return std::isfinite(x) && !bounds.contains(x) && std::fabs(x) > kFar * size_of(bounds);
+}
+
+// True if a constant number x is replaced by the nearest relevant number. Readers of whole rows take plus
+// infinity as it is: a softmax makes NaN of it.
+bool is_replaced(double x, const analysis::RelevantNumbers& relevant) {
+  const Numbers bounds = or_zero(relevant.bounds);
+  if (std::isinf(x) && x > 0) return std::isfinite(bounds.high) && !relevant.by_row;
+  return is_far(x, bounds);
 }
 
 // Operators whose operands share a unit, or whose result may need too many bits.
@@ -131,10 +147,11 @@ class Copies {
     const std::vector<double> numbers = numbers_of(*producer);
     if (numbers.empty()) return false;
     const analysis::Relevance& relevance = analyses_.relevance();
-    const Numbers all = relevance.of_value(value).bounds, bounds = or_zero(relevance.of(node, i).bounds);
-    if (all == bounds) return false;
-    return std::ranges::any_of(
-        numbers, [&](double x) { return is_far(x, bounds) && (!is_far(x, all) || all == Numbers::all()); });
+    const analysis::RelevantNumbers all = relevance.of_value(value), own = relevance.of(node, i);
+    if (all.bounds == or_zero(own.bounds)) return false;
+    return std::ranges::any_of(numbers, [&](double x) {
+      return is_replaced(x, own) && (!is_replaced(x, all) || all.bounds == Numbers::all());
+    });
   }
 
   // The constant numbers that a node puts into its result.
@@ -182,6 +199,7 @@ class Bounds {
   void visit(const Node& node) {
     if (!node.regions.empty() || is_foreign(node.op)) return rewriter_.copy(node);
     if (const std::optional<double> share = only_share(node)) return become(node, *share);
+    if (const Node* const selection = selects_plus_infinity(node)) return become_selection(node, *selection);
     if (const std::optional<double> most = largest_deviation(node)) return become_variance(node, *most);
     const std::span<const ValueId> operands = graph_.operands(node);
     std::vector<std::pair<std::size_t, ConstantRef>> constants;
@@ -235,6 +253,38 @@ class Bounds {
     static_cast<void>(rewriter_.begin_output(node));
     const std::vector<ValueId> x{rewriter_.map_operands(node)[0]};
     rewriter_.replace(node, rewriter_.emit(node, Op::kClamp, clamp_to(Numbers::only(number)), x));
+  }
+
+  // The `where` that a negation reads, if it selects plus infinity, which is not replaced; null otherwise.
+  [[nodiscard]] const Node* selects_plus_infinity(const Node& node) const {
+    if (node.op != Op::kNeg || which_ != Operands::kConstant) return nullptr;
+    const Node* const selection = produced_by(graph_, graph_.operands(node)[0], Op::kWhere);
+    if (selection == nullptr) return nullptr;
+    for (const std::size_t i : {1, 2}) {
+      const Constant* const constant = constant_of(graph_, graph_.operands(*selection)[i]);
+      if (constant == nullptr || constant->dtype != DType::kF32 || !constant->storage.bound()) continue;
+      const std::vector<double> numbers = elements_of(*constant);
+      const double high = numbers.empty() ? 0 : *std::ranges::max_element(numbers);
+      if (std::isinf(high) && high > 0 && !is_replaced(high, relevance_.of(*selection, i))) return selection;
+    }
+    return nullptr;
+  }
+
+  // Replaces the negation of a `where` by a `where` of negated operands.
+  void become_selection(const Node& node, const Node& selection) {
+    static_cast<void>(rewriter_.begin_output(node));
+    std::vector<ValueId> operands = rewriter_.map_operands(selection);
+    for (const std::size_t i : {1, 2}) {
+      if (const Constant* const constant = constant_of(graph_, graph_.operands(selection)[i])) {
+        std::vector<double> numbers = elements_of(*constant);
+        for (double& x : numbers) x = -x;
+        operands[i] = rewriter_.constant(
+            node, make_constant(constant->name, constant->dtype, constant->shape, numbers));
+      } else {
+        operands[i] = rewriter_.emit(node, Op::kNeg, NoAttrs{}, {operands[i]});
+      }
+    }
+    rewriter_.replace(node, rewriter_.emit(node, Op::kWhere, NoAttrs{}, operands));
   }
 
   // For a variance or standard deviation that saturates far below the largest result possible for x: the
@@ -295,10 +345,10 @@ class Bounds {
   }
 
   // A constant of floats with each far number replaced by the nearest relevant one; null if none is far.
-  static ConstantRef bounded_constant(const Value& value, const Numbers& bounds) {
+  static ConstantRef bounded_constant(const Value& value, const analysis::RelevantNumbers& relevant) {
     if (!value.constant || !value.constant->storage.bound()) return nullptr;
     const Constant& constant = *value.constant;
-    return bounded(constant, elements_of(constant), bounds);
+    return bounded(constant, elements_of(constant), relevant);
   }
 
   static std::vector<double> elements_of(const Constant& constant) {
@@ -311,7 +361,7 @@ class Bounds {
   // The same for the floats that a dequantize node makes of a constant of integers. The new constant has
   // floats, so that a bias of 32 bits is still a constant operand of its contraction.
   [[nodiscard]] ConstantRef bounded_dequantized(const Value& integers, ValueId id,
-                                                const Numbers& bounds) const {
+                                                const analysis::RelevantNumbers& relevant) const {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*graph_.producer(id));
     const Constant& constant = *integers.constant;
     const Elements elements(constant);
@@ -321,13 +371,15 @@ class Bounds {
       const std::size_t c = grid.of(static_cast<std::int64_t>(k));
       out[k] = dequantize_value(elements.as_int(k), attrs.scales[c], attrs.zero_points[c]);
     }
-    return bounded(constant, std::move(out), bounds);
+    return bounded(constant, std::move(out), relevant);
   }
 
-  static ConstantRef bounded(const Constant& constant, std::vector<double> numbers, const Numbers& bounds) {
+  static ConstantRef bounded(const Constant& constant, std::vector<double> numbers,
+                             const analysis::RelevantNumbers& relevant) {
+    const Numbers bounds = or_zero(relevant.bounds);
     bool changed = false;
     for (double& x : numbers) {
-      if (!is_far(x, bounds)) continue;
+      if (!is_replaced(x, relevant)) continue;
       x = std::clamp(x, bounds.low, bounds.high);
       changed = true;
     }
@@ -338,9 +390,10 @@ class Bounds {
     PadAttrs& pad = *get_if<PadAttrs>(&attrs);
     if (pad.mode != PadMode::kConstant || graph_.type(graph_.operands(node)[0]).dtype != DType::kF32)
       return false;
-    const Numbers bounds = or_zero(relevance_.of(node, 0).bounds);
+    const analysis::RelevantNumbers relevant = relevance_.of(node, 0);
+    const Numbers bounds = or_zero(relevant.bounds);
     const double value = as_double(pad.value);
-    if (!is_far(value, bounds)) return false;
+    if (!is_replaced(value, relevant)) return false;
     pad.value = std::clamp(value, bounds.low, bounds.high);
     return true;
   }
@@ -374,8 +427,8 @@ class Bounds {
     const Numbers bounds = or_zero(relevant.bounds);
     ConstantRef bounded;
     if (bounds != Numbers::all() && !(relevant.by_row && kArithmetic.contains(node.op)))
-      bounded = integers != nullptr ? bounded_dequantized(*integers, id, bounds)
-                                    : bounded_constant(graph_.value(id), bounds);
+      bounded = integers != nullptr ? bounded_dequantized(*integers, id, relevant)
+                                    : bounded_constant(graph_.value(id), relevant);
     if (integers != nullptr) return bounded;
     const ConstantRef hiding = hidden_by_infinity(node, i, bounded == nullptr);
     return hiding ? hiding : bounded;
