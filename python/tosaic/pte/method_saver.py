@@ -16,6 +16,7 @@ from tosaic.lowering.lowered import Lowered
 from tosaic.ports.ports import Port, caller_inputs, caller_outputs, first_inputs
 from tosaic.program.program import Program
 from tosaic.pte.containers import text_of
+from tosaic.pte.group_kernels import GroupKernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.quantization import dequantized, quantized
@@ -195,10 +196,10 @@ class MethodSaver:
         made = None if group is not None else write_node(self._host, node, operands)
         if made is not None:
             return made
-        what = f"no kernel for {node.op!r}" if group is None else _not_read(name, group.claimant)
-        origin = node.origin
-        at = f" ({origin.source})" if origin is not None and origin.source else ""
-        self._reasons.append(f"{what}, node '{node.name}'{at}")
+        what = f"no kernel for {_named(node)}"
+        if group is not None:
+            what = f"{_not_read(name, group.claimant)}, {_named(node).partition(', ')[2]}"
+        self._reasons.append(what)
         return self._stand_ins(node.results)
 
     def _stand_ins(self, values: Sequence[Any]) -> list[Held]:
@@ -226,6 +227,8 @@ class MethodSaver:
         payload = self._payloads.payload(name, part, claimant)
         if payload is None and claimant is not None and self._payloads.is_kernels(claimant):
             return self._as_kernels(part, operands)
+        if payload is None and claimant is not None and self._payloads.has_library(claimant):
+            return self._as_library_calls(part, operands, claimant)
         if payload is None:
             self._reasons.append(_not_read(name, claimant))
             return self._stand_ins(part.outputs)
@@ -259,6 +262,21 @@ class MethodSaver:
                 read = [None if each is None else self._value(each) for each in node.operands]
                 results = self._node(node, read, {})
                 self._values |= {value.id: made for value, made in zip(node.results, results, strict=True)}
+            return [self._value(output.value) for output in graph.outputs]
+        finally:
+            self._values = held
+
+    def _as_library_calls(self, part: Lowered, operands: Sequence[Held], claimant: str) -> list[Held]:
+        """Writes a group as calls of kernels that compute its integers."""
+        kernels = GroupKernels(self._host, part, self._payloads.claimants[claimant])
+        graph = part.source.graph
+        held = dict(self._values)
+        self._values = {port.value.id: each for port, each in zip(graph.inputs, operands, strict=True)}
+        try:
+            kernels.write(self._value, self._values)
+            self._reasons += [
+                f"{claimant} has no kernel for {_named(node)}" for node in kernels.refused
+            ]
             return [self._value(output.value) for output in graph.outputs]
         finally:
             self._values = held
@@ -316,6 +334,13 @@ class MethodSaver:
                 f"output '{port.path or port.name}' is dequantized in a way without a kernel"
             )
         return held if made is None else made
+
+
+def _named(node: _core.Node) -> str:
+    """Returns the operator and the name of a node, with its source line."""
+    origin = node.origin
+    at = f" ({origin.source})" if origin is not None and origin.source else ""
+    return f"{node.op!r}, node '{node.name}'{at}"
 
 
 def _recorded(payload: PtePayload, claimant: str, target: str) -> SidecarDelegate:
