@@ -14,7 +14,7 @@ named, and nothing is written in its place: a float kernel would not be what the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,9 @@ from tosaic.devices.registry import core_claimant, device_of
 from tosaic.lowering.lowered import Lowered
 from tosaic.partitions.claimant import Claimant
 from tosaic.pte.host import Held, Host
-from tosaic.pte.kernels.cortex_m import LIBRARY as CORTEX_M
+from tosaic.pte.kernels.libraries import LIBRARIES
 from tosaic.pte.kernels.library import KernelCall, Library
 from tosaic.pte.nodes import write_node
-
-LIBRARIES: Mapping[str, Library] = {each.name: each for each in (CORTEX_M,)}
-"""The libraries of kernels by name, as `tosaic.devices.Device.kernel_library` has it."""
 
 _MOVES = frozenset(("reshape", "clone", "permute", "cat", "slice", "split", "select", "expand"))
 """Operators for which portable kernels move integers."""

@@ -26,7 +26,16 @@ from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.library import KernelCall, Library
 from tosaic.pte.method_writer import code_of
 
-LIBRARY = Library("cortex_m")
+LIBRARY = Library(
+    "cortex_m",
+    scratch={
+        "quantized_conv2d": 1,
+        "quantized_depthwise_conv2d": 1,
+        "quantized_transpose_conv2d": 2,
+        "quantized_avg_pool2d": 1,
+        "quantized_batch_matmul": 1,
+    },
+)
 """The rows of the library."""
 
 _IMAGE = (0, 2, 3, 1)
@@ -426,13 +435,14 @@ def _pad(call: KernelCall) -> Held | None:
 
 
 def _padded(host: Host, x: Held, before: Sequence[int], after: Sequence[int], number: int) -> Held | None:
-    """Writes a pad. The kernel takes the axes as they are in memory."""
-    if x.order not in (tuple(range(x.rank)), _IMAGE):
-        x = host.in_order(x, tuple(range(x.rank)))
+    """Writes a pad of the axes as they are in memory; None if it crops."""
+    if min(*before, *after) < 0:
+        return None
+    rows = host.physical(x)
     missing = [0] * (_MOST_AXES - x.rank)
     pads = [missing + [int(side[axis]) for axis in x.order] for side in (before, after)]
-    shape = [n + int(p) + int(q) for n, p, q in zip(x.shape, before, after, strict=True)]
-    return host.call(_named("pad"), [x, *pads, int(number)], "i8", shape, x.order)
+    extents = [int(n + before[axis] + after[axis]) for n, axis in zip(rows.shape, x.order, strict=True)]
+    return host.logical(host.call(_named("pad"), [rows, *pads, int(number)], "i8", extents), x.order)
 
 
 # ---- tables ----

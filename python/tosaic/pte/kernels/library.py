@@ -98,6 +98,8 @@ class Library:
     rows : dict of str to callable
     bounded : set of str
         Operators whose kernels clamp their results, so that a clamp after them needs no kernel.
+    scratch : dict of str to int
+        By name of a kernel: how many of its last operands are temporary buffers.
     table_row : callable, optional
         The row of operators of one operand, from a function that returns the 256 results.
     """
@@ -105,6 +107,7 @@ class Library:
     name: str
     rows: dict[str, LibraryRow] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
+    scratch: dict[str, int] = field(default_factory=dict)
     table_row: TableRow | None = None
 
     def row(self, *operators: str, bounded: bool = False) -> Callable[[LibraryRow], LibraryRow]:
