@@ -47,7 +47,7 @@ VELA_PAYLOAD = Payload(
 def _recipe(family: str, macs: int, member: str) -> DeviceRecipe:
     """Returns the recipe of a family: operators read and write 8 bits, which the device computes fastest."""
     summary = f"int8 for an {family} with {macs} multipliers."
-    return DeviceRecipe(family.lower(), summary, (member,), every_operator=True)
+    return DeviceRecipe(family.lower(), summary, (member,), every_operator=True, partners=("cortex-m",))
 
 
 U55_RECIPES = (_recipe("Ethos-U55", 128, "ethos-u55-128"),)

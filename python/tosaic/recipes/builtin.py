@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
 from tosaic.base.options import invalid, shown
 from tosaic.devices.device import DeviceRecipe
-from tosaic.devices.registry import devices
+from tosaic.devices.registry import device_of, devices
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
@@ -53,11 +53,18 @@ def _is_image(plan: Plan, node: str) -> bool:
     return call.dtype == "f32" and len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
 
 
-def symmetric_products(plan: Plan) -> None:
-    """A rule: operands of matrix products have zero point 0, as Neutron needs it."""
+def symmetric_products(plan: Plan, *, calls: Collection[str] | None = None) -> None:
+    """A rule: operands of matrix products have zero point 0, as Neutron needs it.
+
+    Parameters
+    ----------
+    plan : Plan
+    calls : collection of str, optional
+        Names of the calls to which the rule applies. None: to all.
+    """
     group_of = {slot: group for group in plan.groups() for slot in group.slots}
     for call in plan.graph:
-        if not call.target.startswith(_PRODUCTS):
+        if not call.target.startswith(_PRODUCTS) or (calls is not None and call.name not in calls):
             continue
         for operand in call.operands:
             slot = Edge(operand.producer, call.name)
@@ -122,6 +129,34 @@ _RULES: dict[str, Any] = {
     ),
 }
 """The rules that recipes of devices use, by name."""
+
+
+def device_rules(claimants: Sequence[Claimant]) -> Iterator[tuple[str, Any]]:
+    """Yields the rules of quantization that devices have for the nodes they take, with the claimant's name."""
+    for claimant in claimants:
+        device = device_of(claimant.kind)
+        for each in () if device is None else device.rules:
+            yield claimant.name, _RULES[each] if isinstance(each, str) else each
+
+
+def rule_for(rule: Any, calls: Collection[str]) -> Custom:
+    """Returns a rule of a device that applies to some calls only; others stay as the plan has them."""
+    function = _for_calls if hasattr(rule, "where") else _custom_for_calls
+    name = getattr(rule, "name", "") or type(rule).__name__
+    return Custom(partial(function, rule=rule, calls=frozenset(calls)), name, allow_unmatched=True)
+
+
+def _for_calls(plan: Plan, *, rule: Any, calls: frozenset[str]) -> None:
+    names = tuple(call.name for call in plan.graph if call.name in calls)
+    if names:
+        plan.apply(replace(rule, where=replace(rule.where, nodes=names), allow_unmatched=True))
+
+
+def _custom_for_calls(plan: Plan, *, rule: Custom, calls: frozenset[str]) -> Plan | None:
+    function: Any = rule.function
+    found: Plan | None = function(plan, calls=calls)
+    return found
+
 
 _STAGES = {"kernels": register_kernels, "cortex_m": cortex_m_kernels}
 """The stage functions that recipes of devices use, by name."""
