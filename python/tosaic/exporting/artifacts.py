@@ -28,8 +28,7 @@ from tosaic.base.options import invalid
 from tosaic.base.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 from tosaic.exporting.scenario import write_scenario
 from tosaic.lowering.lowered import Lowered
-from tosaic.partitions.payload_kinds import is_kernels
-from tosaic.pte.group_kernels import library_of
+from tosaic.partitions.payload_kinds import has_kernels, is_kernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.method_writer import PtePayload
 from tosaic.pte.save import save_pte
@@ -93,7 +92,7 @@ def _has_pte(result: ExportResult) -> bool:
     """True if each claimant with groups has a runtime for their payload, or kernels that compute them."""
     lowered = result.lowered
     takers = {lowered.claimants[group.claimant] for group in lowered.partitions.groups}
-    return all(taker.target or is_kernels(taker) or library_of(taker) is not None for taker in takers)
+    return all(taker.target or is_kernels(taker) or has_kernels(taker) for taker in takers)
 
 
 def _write_recipe(result: ExportResult, folder: Path) -> None:

@@ -35,9 +35,14 @@ class MethodSaver:
     writer : MethodWriter
     program : Program, Lowered or SplitLowered
     payloads : MethodPayloads
+    only_host : bool
+        Leave out the groups of claimants with payloads or kernels: results of groups are not written.
     """
 
-    def __init__(self, writer: MethodWriter, program: Any, payloads: MethodPayloads) -> None:
+    def __init__(
+        self, writer: MethodWriter, program: Any, payloads: MethodPayloads, *, only_host: bool = False
+    ) -> None:
+        self._only_host = only_host
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
         self._ports_in = tuple(map(_with_order_of_runtime, program.inputs))
@@ -83,6 +88,11 @@ class MethodSaver:
         self._write_back()
         self._writer.finish(inputs, outputs, (text_of(signature.inputs), text_of(signature.outputs)))
         return []
+
+    @property
+    def delegates(self) -> Sequence[tuple[PtePayload, str, str]]:
+        """The payload, the claimant and the target of each delegate."""
+        return tuple(self._delegates)
 
     def recorded(self) -> SidecarMethod:
         """Returns the sidecar's entry of the method that was written."""
@@ -224,6 +234,8 @@ class MethodSaver:
 
     def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
         """Calls the delegate of a group, between conversions of inputs and outputs; returns its results."""
+        if self._only_host and claimant is not None and not self._payloads.is_kernels(claimant):
+            return [self._host.new(port.dtype, port.shape) for port in part.outputs]
         payload = self._payloads.payload(name, part, claimant)
         if payload is None and claimant is not None and self._payloads.is_kernels(claimant):
             return self._as_kernels(part, operands)

@@ -26,6 +26,12 @@ from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.library import KernelCall, Library
 from tosaic.pte.method_writer import code_of
 
+_CONTRACTIONS = (
+    "quantized_conv2d",
+    "quantized_depthwise_conv2d",
+    "quantized_transpose_conv2d",
+    "quantized_linear",
+)
 LIBRARY = Library(
     "cortex_m",
     scratch={
@@ -34,6 +40,17 @@ LIBRARY = Library(
         "quantized_transpose_conv2d": 2,
         "quantized_avg_pool2d": 1,
         "quantized_batch_matmul": 1,
+    },
+    kernels={
+        **dict.fromkeys(("conv", "linear"), _CONTRACTIONS),
+        **dict.fromkeys(("avg_pool", "adaptive_avg_pool", "mean"), ("quantized_avg_pool2d",)),
+        "matmul": ("quantized_batch_matmul",),
+        "max_pool": ("quantized_max_pool2d",),
+        "softmax": ("softmax",),
+        "minimum": ("minimum",),
+        "maximum": ("maximum",),
+        "quantize": ("quantize_per_tensor",),
+        "dequantize": ("dequantize_per_tensor",),
     },
 )
 """The rows of the library."""

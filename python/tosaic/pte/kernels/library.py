@@ -100,6 +100,8 @@ class Library:
         Operators whose kernels clamp their results, so that a clamp after them needs no kernel.
     scratch : dict of str to int
         By name of a kernel: how many of its last operands are temporary buffers.
+    kernels : dict of str to tuple of str
+        By operator, the kernels of which each node needs one.
     table_row : callable, optional
         The row of operators of one operand, from a function that returns the 256 results.
     """
@@ -109,6 +111,11 @@ class Library:
     bounded: set[str] = field(default_factory=set)
     scratch: dict[str, int] = field(default_factory=dict)
     table_row: TableRow | None = None
+    kernels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def kernels_of(self, operator: str) -> tuple[str, ...]:
+        """Returns the kernels one of which computes each node of an operator; empty if it may need none."""
+        return tuple(f"{self.name}::{name}" for name in self.kernels.get(operator, ()))
 
     def row(self, *operators: str, bounded: bool = False) -> Callable[[LibraryRow], LibraryRow]:
         """Adds a function as the row of these operators."""
