@@ -20,15 +20,21 @@ from tosaic.partitions.propose import propose
 from tosaic.recipes.builtin import device_rules, rule_for
 
 _DRAFTS = 2
+_CONVERSIONS = ("quantize", "dequantize")
 Claims = Mapping[str, frozenset[str]]
 """By call, the claimants that take its nodes."""
 
 
 def claims_of(plan: PartitionPlan) -> Claims:
-    """Returns the claimants of each call of a program, also of calls in regions."""
+    """Returns the claimants of each call of a program, also of calls in regions.
+
+    The nodes that quantize an input do not count: they have the origin of the call that reads it.
+    """
     found: dict[str, set[str]] = {}
     for _, each in plan.all_plans():
         for node, group in zip(each.graph.nodes, each.group_of, strict=True):
+            if node.op in _CONVERSIONS:
+                continue
             claimant = HOST if group is None else plan.group(group).claimant
             for name in {node.name, *(origin.fx_name for origin in node.origins)}:
                 found.setdefault(name, set()).add(claimant)
