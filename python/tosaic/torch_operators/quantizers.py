@@ -155,7 +155,7 @@ def _quantized_by_tensors(c: Call, x: Ref, scale: Any, zero: Any, low: Any, high
     return quantized(c, emit.cast(x, CODE["f32"]), inverse, _of_one_element(c, zero), *bounds)
 
 
-@on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS), "cortex_m::quantize_per_tensor")
+@on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS))
 def quantize_per_tensor(
     c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
 ) -> Ref:
@@ -172,14 +172,6 @@ def dequantize_per_tensor(
         emit = Arithmetic(c)
         number, zero = _of_one_element(c, scale), _of_one_element(c, zero_point)
         return dequantized(c, emit.cast(x, c.dtype), number, zero)
-    return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
-
-
-@on("cortex_m::dequantize_per_tensor")
-def dequantize_of_kernels(
-    c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
-) -> Ref:
-    """The kernels of ExecuTorch's library for Cortex-M compute as the operators of PT2E."""
     return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
 
 
