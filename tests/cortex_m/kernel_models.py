@@ -1,8 +1,8 @@
 """Models of the kernels of ExecuTorch's library ``cortex_m``, for files that call them.
 
 ExecuTorch's Python operators compute the integers. Two are replaced, since they compute in floats: averages
-round as the kernel does, and a softmax has the arithmetic of CMSIS-NN, which `tests/test_cortex_m_arithmetic.py`
-compares with the C kernel.
+round as the kernel does, and a softmax has the arithmetic of CMSIS-NN, which
+`tests/test_cortex_m_arithmetic.py` compares with the C kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import executorch.backends.cortex_m.passes.cortex_m_pass_manager  # noqa: F401 - registers the operators
 import numpy as np
 import torch
-import tosaic
 from tosaic import _core
 
 from cortex_m.networks import average_of_the_kernel
@@ -51,8 +50,7 @@ def _computed(call: Any) -> np.ndarray:
     if name == "quantized_avg_pool2d":
         image, kernel, stride, padding = arguments[:4]
         size = tuple(call.result_types[0].shape[2:])
-        average = average_of_the_kernel(image.numpy(), *map(tuple, (kernel, stride, padding)), size)
-        return average
+        return average_of_the_kernel(image.numpy(), *map(tuple, (kernel, stride, padding)), size)
     if name == "softmax":
         return _softmax(*arguments)
     if name in ("quantize_per_tensor", "dequantize_per_tensor"):
@@ -67,7 +65,9 @@ def _argument(value: Any, operands: list[np.ndarray]) -> Any:
     return value
 
 
-def _softmax(x: torch.Tensor, dim: int, zero: int, _: int, multiplier: int, shift: int, __: int) -> np.ndarray:
+def _softmax(
+    x: torch.Tensor, dim: int, zero: int, _: int, multiplier: int, shift: int, __: int
+) -> np.ndarray:
     assert dim in (-1, x.dim() - 1)
     session = _session(tuple(x.shape), multiplier * 2.0 ** (shift - 31 - 26), zero)
     (result,) = session.run([np.ascontiguousarray(x.numpy())])

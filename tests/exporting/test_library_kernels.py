@@ -1,4 +1,4 @@
-"""Groups of Cortex-M in ``.pte`` files: kernels of ``cortex_m`` that compute what the split program computes."""
+"""Groups of Cortex-M in ``.pte`` files: kernels of ``cortex_m`` compute what the split program computes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def _written(name: str, member: str, seed: int, folder: Path) -> tuple[Any, Any,
     ("name", "member"),
     [*((name, "cortex-m55") for name in PROGRAMS), *((name, "cortex-m4") for name in BY_CPU)],
 )
-def test_the_kernels_of_an_operator_compute_the_split_program(
-    name: str, member: str, tmp_path: Path
-) -> None:
+def test_the_kernels_of_an_operator_compute_the_split_program(name: str, member: str, tmp_path: Path) -> None:
     if name in NOT_CLAIMED:
         pytest.skip(NOT_CLAIMED[name])
     program, split, path = _written(name, member, 1, tmp_path)

@@ -1,7 +1,7 @@
 """One ``.pte`` file for an NPU and an MCU: delegates and kernels as the plan has them.
 
-The payloads for the NPU cannot run here, so the integer programs of their groups stand for them. Kernels of the MCU
-run as ExecuTorch's Python operators (`cortex_m.kernel_models`).
+The payloads for the NPU cannot run here, so the integer programs of their groups stand for them. Kernels of
+the MCU run as ExecuTorch's Python operators (`cortex_m.kernel_models`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.backends.cortex_m.passes.cortex_m_pass_manager")
 pytest.importorskip("ethosu.vela")
 
-import tosaic  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+import tosaic  # noqa: E402
 from cortex_m.kernel_models import kernel_models  # noqa: E402
 from torch import nn  # noqa: E402
 from tosaic import recipes  # noqa: E402
@@ -134,9 +134,7 @@ def _float_operators(path: Path) -> set[str]:
     allowed = ("cortex_m::", "quantized_decomposed::", "dim_order_ops::", "aten::copy_")
     found = tosaic.registration.kernel_list(path)
     return {
-        each.operator
-        for each in found
-        if "float32" in each.dtypes and not each.operator.startswith(allowed)
+        each.operator for each in found if "float32" in each.dtypes and not each.operator.startswith(allowed)
     }
 
 
@@ -153,9 +151,7 @@ def test_one_file_has_the_delegates_and_kernels_of_the_plan(name: str, folder: P
     assert len(delegates) == len(planned) >= 1
     vela = [(result.folder / "groups" / f"{group.name}.vela").read_bytes() for group in planned]
     assert [each.payload for each in delegates] == vela
-    kernels = Counter(
-        {each.operator: each.calls for each in tosaic.registration.kernel_list(path)}
-    )
+    kernels = Counter({each.operator: each.calls for each in tosaic.registration.kernel_list(path)})
     assert kernels["cortex_m::quantized_div.out"] == 1
     assert kernels["cortex_m::quantize_per_tensor.out"] >= 1
     assert kernels["cortex_m::dequantize_per_tensor.out"] >= 1

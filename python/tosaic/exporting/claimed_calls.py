@@ -2,11 +2,12 @@
 
 ::
 
-    program --quantize, first sample--> draft --partition--> claims --rules of devices--> quantize, all samples
+    program --quantize on one sample--> draft --partition--> claims
+    program, claims, rules of devices --quantize on all samples--> quantized program
 
-A claimant judges quantized nodes: a float convolution has no integers that it could take. So the claims come from a
-draft with the qparams of one sample. They hardly depend on the numbers. Where the claims of the final program
-differ, a note names the call.
+A claimant judges quantized nodes: a float convolution has no integers that it could take. So the claims come
+from a draft with the qparams of one sample. They hardly depend on the numbers. Where the claims of the final
+program differ, a note names the call.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     %t = gelu(%z)       -> library::quantized_activation(z, table)
     %r = reshape(%t)    -> a view; other moves are portable kernels of the integers
 
-The calls compute the integers of the lowered group: tables have its results. A node for which there is no kernel is
-named, and nothing is written in its place: a float kernel would not be what the plan says.
+The calls compute the integers of the lowered group: tables have its results. A node for which there is no
+kernel is named, and the file is not written: a float kernel would not be what the plan says.
 """
 
 from __future__ import annotations
@@ -153,9 +153,7 @@ class GroupKernels:
 
     # ---- buffers ----
 
-    def _scratch_of_image(
-        self, image: Sequence[int], weight: Sequence[int], result: Sequence[int]
-    ) -> int:
+    def _scratch_of_image(self, image: Sequence[int], weight: Sequence[int], result: Sequence[int]) -> int:
         """Returns the bytes of the buffer of a convolution of 1x1."""
         types = {"x": image, "w": weight}
         one = "q(i8 -128..127 scale 1.0 zp 0)"

@@ -95,9 +95,7 @@ def _delegate_faults(
     planned = Counter(group.claimant for group, taker in _groups(split) if taker.target)
     made = Counter(claimant for _, claimant, _ in delegates)
     wanted = Counter((each.backend, _digest(each.data)) for each, _, _ in delegates)
-    found = Counter(
-        (each.backend, _digest(file.payload_of(each).tobytes())) for each in written.delegates
-    )
+    found = Counter((each.backend, _digest(file.payload_of(each).tobytes())) for each in written.delegates)
     faults = [
         f"{count} groups of '{name}' are {made[name]} delegates"
         for name, count in planned.items()

@@ -18,9 +18,9 @@ from tosaic import _core
 from tosaic.devices.device import Sizes
 from tosaic.pte.calls import KernelWriter, Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
-from tosaic.pte.kernels.libraries import scratch_operands
 from tosaic.pte.facts import MethodFacts
 from tosaic.pte.input_count import input_count, is_reshaped
+from tosaic.pte.kernels.libraries import scratch_operands
 from tosaic.pte.payloads import Place, program_of_payload, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP

@@ -286,9 +286,7 @@ class MethodSaver:
         self._values = {port.value.id: each for port, each in zip(graph.inputs, operands, strict=True)}
         try:
             kernels.write(self._value, self._values)
-            self._reasons += [
-                f"{claimant} has no kernel for {_named(node)}" for node in kernels.refused
-            ]
+            self._reasons += [f"{claimant} has no kernel for {_named(node)}" for node in kernels.refused]
             return [self._value(output.value) for output in graph.outputs]
         finally:
             self._values = held

@@ -23,8 +23,8 @@ from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
 from tosaic.program.program import Program
 from tosaic.pte.file_writer import FileWriter
-from tosaic.pte.held_plan import float_calls, require_plan
 from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
+from tosaic.pte.held_plan import float_calls, require_plan
 from tosaic.pte.method_saver import MethodSaver
 from tosaic.pte.method_writer import MethodWriter, PtePayload
 from tosaic.pte.sidecar import pte_sidecar_text
@@ -100,8 +100,8 @@ def save_pte(
 
     def checked_file(data: Buffer) -> None:
         read = _core.read_pte(data)  # checks every index and place
-        for name, host in hosts.items():
-            require_plan(name, methods[name], read, host, savers[name].delegates)
+        for name, (split, host) in hosts.items():
+            require_plan(name, split, read, host, savers[name].delegates)
 
     if not sidecar:
         return save_without_sidecar(path, file.pieces(), checked_file)
@@ -157,9 +157,11 @@ def _written(
     return file, savers
 
 
-def _float_calls_of_hosts(methods: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
-    """Returns the float kernels of each split program without its groups: those of the host's nodes."""
-    found = {}
+def _float_calls_of_hosts(
+    methods: Mapping[str, Any],
+) -> dict[str, tuple[SplitLowered, list[tuple[str, int]]]]:
+    """Returns each split program, with its float kernels without the groups: those of the host's nodes."""
+    found: dict[str, tuple[SplitLowered, list[tuple[str, int]]]] = {}
     for name, program in methods.items():
         if getattr(program, "partitions", None) is None:
             continue
@@ -167,7 +169,7 @@ def _float_calls_of_hosts(methods: Mapping[str, Any]) -> dict[str, list[tuple[st
         payloads = GroupPayloads({name: program}, {}, {}).of_method(name)
         MethodSaver(MethodWriter(file, name), program, payloads, only_host=True).write()
         (method,) = _core.read_pte(file.finish()).methods
-        found[name] = list(float_calls(method).items())
+        found[name] = program, list(float_calls(method).items())
     return found
 
 

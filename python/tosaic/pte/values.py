@@ -86,7 +86,7 @@ class ValueReader:
         return ref if state == index else self.reinterpreted(ref, self._method.values[state], index)
 
     def scratch(self, index: int) -> Ref:
-        """Returns a value for the temporary buffer of a kernel, whose bytes have no meaning before its call."""
+        """Returns a value for the temporary buffer of a kernel: its bytes mean nothing before the call."""
         return self._zeros_of(f"scratch_{index}", index, self._method.values[index])
 
     def known(self, index: int) -> Ref | None:

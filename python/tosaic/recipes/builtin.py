@@ -132,7 +132,7 @@ _RULES: dict[str, Any] = {
 
 
 def device_rules(claimants: Sequence[Claimant]) -> Iterator[tuple[str, Any]]:
-    """Yields the rules of quantization that devices have for the nodes they take, with the claimant's name."""
+    """Yields the rules of devices for the nodes they take, each after the name of the claimant."""
     for claimant in claimants:
         device = device_of(claimant.kind)
         for each in () if device is None else device.rules:

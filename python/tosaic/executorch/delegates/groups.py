@@ -302,7 +302,7 @@ def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]
 
 
 def _kernel_library(node: Node) -> str:
-    """Returns the library of the kernel that a node calls, if nodes of a claimant are its calls; else empty."""
+    """Returns the library of a claimant's kernel, if a node calls one; else empty."""
     schema = getattr(operator_of(node), "_schema", None)
     library, _, _ = str(getattr(schema, "name", "")).partition("::")
     return library if library in {each.kernel_library for each in devices() if each.kernel_library} else ""

@@ -26,6 +26,7 @@ from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.base.dtypes import TORCH
 from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
 from tosaic.fx.quantizer.functional_parts import with_functional_parts
 from tosaic.fx.quantizer.graph import attribute_at, bodies_of
 from tosaic.fx.quantizer.held_annotations import KEY
@@ -40,9 +41,8 @@ from tosaic.fx.quantizer.state_writes import (
     with_one_node_per_state,
     with_rounded_writes,
 )
-from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
-from tosaic.fx.quantizer.write import note_for_arm
 from tosaic.fx.quantizer.symbolic_sizes import bound_sizes, exported_again, warn_of_sizes
+from tosaic.fx.quantizer.write import note_for_arm
 
 if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft

@@ -116,7 +116,10 @@ def _conv(call: KernelCall) -> Held | None:
     if before != after:
         if a["transposed"]:
             return None
-        x = _padded(host, x, [0, 0, *before], [0, 0, *after], call.qparams(0).zero_points[0])
+        padded = _padded(host, x, [0, 0, *before], [0, 0, *after], call.qparams(0).zero_points[0])
+        if padded is None:
+            return None
+        x = padded
         before = [0] * spatial
     image, shape = _as_image(host, x, call.node.results[0].shape, spatial)
     weight = weight.reshape((*weight.shape[:2], *(1,) * (2 - spatial), *weight.shape[2:]))
@@ -244,7 +247,7 @@ def _matmul(call: KernelCall) -> Held | None:
     ]
     arguments = [left, -first.zero_points[0], right, -second.zero_points[0], call.zero_of_result, *settings]
     made = host.call(_named("quantized_batch_matmul"), arguments, "i8", (batch, rows, columns))
-    return host.reshape(made, call.node.results[0].shape)
+    return host.reshape(_clamped(call, made), call.node.results[0].shape)
 
 
 @LIBRARY.row("add", "sub", bounded=True)
@@ -266,14 +269,15 @@ def _add(call: KernelCall) -> Held | None:
     arguments = [a, first.zero_points[0], m0, s0]
     arguments += [b, second.zero_points[0], -m1 if alpha < 0 else m1, s1]
     arguments += [call.zero_of_result, out, shift, *call.bounds]
-    return _of_both(call, "quantized_add", arguments, a, b)
+    return _like(call, "quantized_add", arguments, a)
 
 
 def _widest_sum(first: QParams, second: QParams, alpha: float, most: float) -> float:
     """Returns the greatest magnitude of the sum before the factor of the result."""
     spans = [[bound - each.zero_points[0] for bound in (each.qmin, each.qmax)] for each in (first, second)]
     sums = [i * first.scales[0] + j * alpha * second.scales[0] for i in spans[0] for j in spans[1]]
-    return max(map(abs, sums)) * 2**_SUM_SHIFT / most
+    widest: float = max(map(abs, sums)) * 2**_SUM_SHIFT / most
+    return widest
 
 
 @LIBRARY.row("mul")
@@ -284,7 +288,7 @@ def _mul(call: KernelCall) -> Held | None:
     first, second, result = call.qparams(0), call.qparams(1), call.result
     factor = multiplier_of(first.scales[0] * second.scales[0] / result.scales[0])
     arguments = [a, first.zero_points[0], b, second.zero_points[0], call.zero_of_result, *factor]
-    return _of_both(call, "quantized_mul", arguments, a, b)
+    return _clamped(call, _like(call, "quantized_mul", arguments, a))
 
 
 @LIBRARY.row("div")
@@ -296,7 +300,7 @@ def _div(call: KernelCall) -> Held | None:
     first, second, result = call.qparams(0), call.qparams(1), call.result
     factor = float(first.scales[0] / (second.scales[0] * result.scales[0]))
     arguments = [a, first.zero_points[0], b, second.zero_points[0], call.zero_of_result, factor]
-    return _of_both(call, "quantized_div", arguments, a, b)
+    return _clamped(call, _like(call, "quantized_div", arguments, a))
 
 
 @LIBRARY.row("minimum", "maximum")
@@ -328,8 +332,17 @@ def _alike(call: KernelCall) -> tuple[Any, Any]:
     return host.in_order(a, _IMAGE), host.in_order(b, _IMAGE)
 
 
-def _of_both(call: KernelCall, name: str, arguments: Sequence[Any], a: Held, b: Held) -> Held:
-    return call.host.call(_named(name), arguments, "i8", call.node.results[0].shape, a.order)
+def _like(call: KernelCall, name: str, arguments: Sequence[Any], operand: Held) -> Held:
+    """Writes a call whose result has the dim order of an operand."""
+    return call.host.call(_named(name), arguments, "i8", call.node.results[0].shape, operand.order)
+
+
+def _clamped(call: KernelCall, made: Held) -> Held:
+    """Clamps a result whose kernel has no bounds, if it uses a part of the integers only."""
+    if call.bounds == (-128, 127):
+        return made
+    table = call.host.constant(np.arange(-128, 128).clip(*call.bounds).astype(np.int8), "i8")
+    return call.host.call(_named("quantized_activation"), [made, table], "i8", made.shape, made.order)
 
 
 # ---- pools ----
@@ -338,7 +351,9 @@ def _of_both(call: KernelCall, name: str, arguments: Sequence[Any], a: Held, b: 
 @LIBRARY.row("max_pool")
 def _max_pool(call: KernelCall) -> Held | None:
     a, x = call.node.attrs, call.operands[0]
-    if not call.is_of_bytes or x.rank != 4 or len(a["kernel"]) != 2 or a["ceil_mode"] or any(n != 1 for n in a["dilation"]):
+    if not call.is_of_bytes or x.rank != 4 or len(a["kernel"]) != 2:
+        return None
+    if a["ceil_mode"] or any(n != 1 for n in a["dilation"]):
         return None
     settings = [list(a[name]) for name in ("kernel", "stride", "padding", "dilation")]
     zero = call.zero_of_result
@@ -468,7 +483,7 @@ def _padded(host: Host, x: Held, before: Sequence[int], after: Sequence[int], nu
 @LIBRARY.table
 def _table(call: KernelCall, results: Callable[[], np.ndarray[Any, Any]]) -> Held | None:
     """The kernel of operators of one operand: a table with the result of each integer."""
-    x = call.operands[0]
+    x: Held = call.operands[0]
     if not call.is_of_bytes:
         return None
     table = results()

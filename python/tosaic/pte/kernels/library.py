@@ -1,7 +1,7 @@
 """`Library`: kernels of a library of ExecuTorch that compute nodes of a quantized graph.
 
-A row is a function of a `KernelCall`: a node with its operands. It writes calls and returns the result; None if
-no kernel of the library computes the node.
+A row is a function of a `KernelCall`: a node with its operands. It writes calls and returns the result; None
+if no kernel of the library computes the node.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class KernelCall:
     def qparams(self, operand: int) -> QParams:
         """Returns the qparams of an operand, which has some."""
         value = self.node.operands[operand]
-        assert value is not None and value.qparams is not None
+        assert value is not None
+        assert value.qparams is not None
         return value.qparams
 
     @property
