@@ -40,6 +40,10 @@ def cortex_m_kernels(lowered: Any, context: Any) -> None:
     from tosaic.quantizing.quantized_program import QuantizedProgram
     from tosaic.registration.listing import kernel_list
 
+    quantized, recipe = context.quantized_for_torch(), context.recipe
+    if context.quantized is None:
+        context.note("no program of Cortex-M kernels: nothing is quantized")
+        return
     others = _others(lowered)
     if others:
         if any(not each.target for each in others):
@@ -49,12 +53,8 @@ def cortex_m_kernels(lowered: Any, context: Any) -> None:
                 "folder has their groups"
             )
         return
-    quantized, recipe = context.quantized_for_torch(), context.recipe
     if quantized is None:
-        reason = (
-            "nothing is quantized" if context.quantized is None else "a stage changed the quantized program"
-        )
-        context.note(f"no program of Cortex-M kernels: {reason}")
+        context.note("no program of Cortex-M kernels: a stage changed the quantized program")
         return
     is_ours = isinstance(quantized, QuantizedProgram)
     if is_ours and not quantized.is_of_exported:
