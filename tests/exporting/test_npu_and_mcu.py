@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,54 @@ def test_a_missing_delegate_is_an_error() -> None:
 class _Method:
     def __init__(self, delegates: list[Any]) -> None:
         self.delegates = delegates
+
+
+@pytest.mark.parametrize("pair", permutations(["TOSA-1.0+INT", MCU, "neutron", "host"], 2), ids="+".join)
+def test_every_pair_of_claimants_has_its_plan_in_a_file_or_a_note(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    samples = _samples((1, 8))
+    first = tosaic.Claimant.named(pair[0]).deny(name="linear_1")
+    result = tosaic.export_model(
+        _model(Layers),
+        samples[0],
+        recipe="cortex-m",
+        samples=samples,
+        claimants=[first, pair[1]],
+        folder=tmp_path / "out",
+        verbose=0,
+    )
+    plan = result.lowered.partitions
+    assert (plan.why("linear").claimant, plan.why("linear_1").claimant) == pair
+    files = [each for each in result.files if each.suffix == ".pte" and each.stem == "model"]
+    without = [name for name in pair if name in ("neutron", "host")]
+    notes = [note for note in result.notes if note.startswith("there is no .pte file")]
+    if without:
+        assert not files
+        assert all(f"is for {name}" in notes[0] for name in without)
+        return
+    assert not notes
+    (path,) = files
+    assert len(tosaic.load_pte(path).method("forward").delegates) == len(_claimed(result, "TOSA-1.0+INT"))
+    kernels = tosaic.registration.kernel_list(path)
+    assert kernels["cortex_m::quantized_linear.out"].calls == 1
+    assert not _float_operators(path)
+    assert not [each for each in result.files if each.name == "model.cortex_m.pte"]
+
+
+def test_the_command_line_writes_the_file(tmp_path: Path) -> None:
+    from tosaic.cli import main
+
+    samples = _samples((1, 8))
+    torch.export.save(torch.export.export(_model(Layers), samples[0]), tmp_path / "model.pt2")
+    np.savez(tmp_path / "x.npz", x=np.concatenate([sample.numpy() for (sample,) in samples]))
+    recipe = ["--recipe", "ethos-u55", "--recipe", "cortex-m"]
+    out = tmp_path / "out"
+    model, arrays = str(tmp_path / "model.pt2"), str(tmp_path / "x.npz")
+    assert main(["export", model, *recipe, "--samples", arrays, "-o", str(out)]) == 0
+    kernels = tosaic.registration.kernel_list(out / "model.pte")
+    assert kernels.backends == ("EthosUBackend",)
+    assert kernels.operators == ("cortex_m::dequantize_per_tensor.out", "cortex_m::quantize_per_tensor.out")
 
 
 def test_claimants_without_a_file_are_named(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from tosaic.partitions.payload_kinds import (
     SPEC_TARGET,
     compiled,
     flags_of,
-    has_kernels,
     is_kernels,
     kind_of,
     require_tool,
     spec_entries,
 )
+from tosaic.pte.group_kernels import library_of
 from tosaic.pte.method_writer import PtePayload
 
 _WHERE = "save"
@@ -119,7 +119,7 @@ class MethodPayloads:
 
     def has_library(self, claimant: str) -> bool:
         """True if kernels of a library compute the integers of a claimant's groups."""
-        return has_kernels(self.claimants[claimant])
+        return library_of(self.claimants[claimant]) is not None
 
 
 def empty_payloads(methods: Mapping[str, Any]) -> dict[str, PtePayload]:
