@@ -293,7 +293,9 @@ class _Method:
         self.delegates = delegates
 
 
-@pytest.mark.parametrize("pair", permutations(["TOSA-1.0+INT", MCU, "neutron", "host"], 2), ids="+".join)
+@pytest.mark.parametrize(
+    "pair", list(permutations(["TOSA-1.0+INT", MCU, "neutron", "host"], 2)), ids="+".join
+)
 def test_every_pair_of_claimants_has_its_plan_in_a_file_or_a_note(
     pair: tuple[str, str], tmp_path: Path
 ) -> None:
