@@ -222,6 +222,17 @@ def test_linear_layers_have_the_granularity_of_their_claimant(recipe: Any) -> No
     assert not result.notes
 
 
+def test_a_trained_model_has_the_granularity_of_its_claimants() -> None:
+    samples = _samples((1, 8))
+    npu = tosaic.Claimant.named(NPU).deny(name="linear_1")
+    recipe = recipes.named(RECIPE).replace(stages=[recipes.qat(lambda prepared: prepared(*samples[0]))])
+    result = tosaic.export_model(
+        _model(Layers), samples[0], recipe=recipe, samples=samples, claimants=[npu, MCU], verbose=0
+    )
+    weights = [node.operands[1].qparams for node in result.quantized.graph.nodes if node.op == "linear"]
+    assert [len(each.scales) for each in weights] == [16, 1]
+
+
 def test_a_value_between_claimants_has_one_spec() -> None:
     samples = _samples((1, 8))
     npu = tosaic.Claimant.named(NPU).deny(name="linear_1")

@@ -199,23 +199,26 @@ class Flow:
         program: Any = context.program
         runs = self._runs()
         stages = recipe.at("quantize")
-        if stages:
-            made = self._run_stage(stages[0], self._quantizable())
-            context.set_quantized(made, made if isinstance(made, Program) else self._imported(made))
-        elif recipe.config is not None and not any(is_float(each.dtype) for each in program.graph.values):
-            context.note("nothing is quantized: the program has no floats")
-        elif recipe.config is not None:
+        has_floats = any(is_float(each.dtype) for each in program.graph.values)
+        context.rules = tuple(recipe.rules)
+        if recipe.config is not None and has_floats:
             first = list(islice(runs, 1))
+            runs = chain(first, runs)
             rules, self._claims = rules_by_claim(
                 recipe.takers, lambda more: self._quantized(first, (*recipe.rules, *more))
             )
-            quantized = self._quantized(
-                chain(first, runs), (*recipe.rules, *rules), tools=tuple(recipe.tools)
-            )
+            context.rules = (*recipe.rules, *rules)
+        if stages:
+            made = self._run_stage(stages[0], self._quantizable())
+            context.set_quantized(made, made if isinstance(made, Program) else self._imported(made))
+        elif recipe.config is not None and not has_floats:
+            context.note("nothing is quantized: the program has no floats")
+        elif recipe.config is not None:
+            quantized = self._quantized(runs, context.rules, tools=tuple(recipe.tools))
             context.set_quantized(quantized, quantized)
-        if len(self._held) < self._options.check_samples:
-            for _ in islice(runs, self._options.check_samples - len(self._held)):
-                pass
+        while len(self._held) < self._options.check_samples:
+            if next(runs, None) is None:
+                break
         if context.quantized is not None:
             for texts in (saturated, infinite_masks):
                 for text in texts(context.quantized, self._held):
