@@ -229,7 +229,8 @@ def test_a_trained_model_has_the_granularity_of_its_claimants() -> None:
     result = tosaic.export_model(
         _model(Layers), samples[0], recipe=recipe, samples=samples, claimants=[npu, MCU], verbose=0
     )
-    weights = [node.operands[1].qparams for node in result.quantized.graph.nodes if node.op == "linear"]
+    nodes = result.lowered.partitions.graph.nodes
+    weights = [node.operands[1].qparams for node in nodes if node.op == "linear"]
     assert [len(each.scales) for each in weights] == [16, 1]
 
 
