@@ -18,15 +18,23 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
           .observer = plan.intern(fields[4])};
 }
 
-// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, wide
+std::optional<quant::StreamRounding> stream_from(const py::handle& name) {
+  if (name.is_none()) return {};
+  const auto text = name.cast<std::string>();
+  return text == "int16"        ? quant::StreamRounding::kInt16
+         : text == "activation" ? quant::StreamRounding::kActivation
+                                : quant::StreamRounding::kNone;
+}
+
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, stream, wide
 // functions, (size of the groups of weights, their observer) or None, observer of weights without an axis,
 // observer of masks).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),
                              .fixed_ranges = fields[3].cast<bool>(),
-                             .wide_sums = fields[4].cast<bool>(),
-                             .wide_functions = fields[5].cast<std::optional<bool>>()};
+                             .stream = stream_from(fields[4]),
+                             .wide_functions = fields[5].cast<bool>()};
   if (!fields[2].is_none()) {
     precision.bias.emplace();
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
@@ -79,6 +87,7 @@ py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std
 
 void bind_planner(py::module_& m) {
   m.attr("BEFORE_FUNCTION") = quant::kBeforeFunction;
+  m.attr("STREAM") = quant::kStream;
   m.attr("WHOLE_NUMBERS") = quant::kWholeNumbers;
   m.attr("COUNTS") = quant::kCounts;
   m.attr("UNGROUPED_WEIGHT") = quant::kUngroupedWeight;

@@ -5,6 +5,7 @@ The results are compared with torch, and with the reference model.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
+from tosaic.annotation import Fixed, Inputs
 from tosaic.lowering.reference_model import run_reference_model
 
 INT8 = "TOSA-1.0+INT"
@@ -164,6 +166,93 @@ def test_norms_of_bytes_are_exact_to_an_eighth_of_a_unit(kind: Any, count: int, 
     error = np.abs(np.asarray(lowered.run(sample)) - exact) / out.scales[0]
     assert error.max() <= 0.5 + 1 / 8
     assert equals_reference_model(lowered, sample)
+
+
+def halfwords(rows: torch.Tensor) -> Any:
+    """Returns the spec of an input of 16 bits with the range of the rows."""
+    scale = float(rows.abs().max()) / 32767
+    return Fixed("int16", scale, 0, -32768, 32767, "per_tensor_symmetric")
+
+
+@pytest.mark.parametrize("count", [2, 24, 192, 768, 2048])
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+@pytest.mark.parametrize("affine", [False, True], ids=["", "with weights"])
+@pytest.mark.parametrize("size", [1.0, 1e-3, 30.0], ids=["", "small", "large"])
+def test_norms_of_16_bits_are_exact_to_a_half_of_a_unit(
+    kind: Any, count: int, affine: bool, size: float
+) -> None:
+    torch.manual_seed(count)
+    norm = kind(count, elementwise_affine=affine, eps=1e-6)
+    for parameter in norm.parameters():  # the plan rounds them to bytes: multiples of 1/64
+        values = torch.randint(-100, 128, (count,)) / 64
+        values[:2] = torch.tensor([-128, 127]) / 64
+        parameter.data = values
+    sample = size * rows_of_a_norm(count)
+    exported = torch.export.export(norm.eval(), (sample,))
+    quantized = tosaic.quantize(exported, [(sample,)], rules=[Inputs({0: halfwords(sample)})], config=ROUNDED)
+    lowered = tosaic.lower(quantized, target=INT8)
+    assert not {"tosa.gather", "tosa.bitwise_and", "tosa.reduce_max"} & set(operators(lowered))
+    q = lowered.graph.inputs[0].qparams
+    assert q.dtype == "i16"
+    rounded = torch.clamp(torch.round(sample.double() / q.scales[0]), -32768, 32767) * q.scales[0]
+    out = lowered.graph.outputs[0].qparams
+    low, high = ((bound - out.zero_points[0]) * out.scales[0] for bound in (out.qmin, out.qmax))
+    exact = np.clip(exact_norm(norm, rounded), low, high)
+    error = np.abs(np.asarray(lowered.run(sample)) - exact) / out.scales[0]
+    assert error.max() <= 0.5 + 1 / 2
+    assert np.quantile(error, 0.99) <= 0.5 + 1 / 16
+    assert equals_reference_model(lowered, sample)
+
+
+class Stream(nn.Module):
+    """A transformer's block without attention: two norms read the sums of a residual stream."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.hidden, self.branch = nn.Linear(width, 16), nn.Linear(16, width)
+        self.last, self.head = nn.LayerNorm(width), nn.Linear(width, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y = y + self.branch(nn.functional.gelu(self.hidden(self.norm(y))))
+        result: torch.Tensor = self.head(self.last(y))
+        return result
+
+
+def test_the_sums_of_a_stream_have_16_bits_for_a_device_that_adds_them_as_fast() -> None:
+    torch.manual_seed(0)
+    module = Stream(24).eval()
+    samples = [(torch.randn(1, 9, 24),) for _ in range(4)]
+    exported = torch.export.export(module, samples[0])
+    wanted = module(*samples[0]).detach().numpy()
+    lost = {}
+    for target in ("ethos-u85-256", "cortex-m55", None):
+        quantized = tosaic.quantize(exported, samples, target=target)
+        sums = [node.results[0].qparams for node in quantized.graph.nodes if node.op == "add"]
+        assert [None if q is None else q.dtype for q in sums] == [
+            {"ethos-u85-256": "i16", "cortex-m55": "i8", None: None}[target]
+        ]
+        lowered = tosaic.lower(quantized, target=INT8)
+        assert equals_reference_model(lowered, samples[0][0])
+        lost[target] = float(np.abs(np.asarray(lowered.run(*samples[0])) - wanted).mean())
+    assert lost["ethos-u85-256"] < lost["cortex-m55"]
+
+
+@pytest.mark.parametrize("name", ["ethos-u85-257", "ethos-u9", "grid-sampler", "TOSA-9.0+INT", 3])
+def test_a_target_that_has_no_plan_is_refused_by_name(name: Any) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=re.escape(str(name))):
+        tosaic.QConfig.for_target(name)
+
+
+def test_no_tensor_of_a_stream_is_read_in_two_shapes() -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 9, 24),) for _ in range(4)]
+    exported = torch.export.export(Stream(24).eval(), samples[0])
+    lowered = tosaic.lower(tosaic.quantize(exported, samples, target="ethos-u85-256"), target=INT8)
+    reshapes = [node for node in lowered.graph.nodes if node.op == "tosa.reshape"]
+    weights = [node for node in reshapes if node.operands[0].kind == "constant"]
+    assert len(reshapes) - len(weights) <= 2  # of the program's input and output
 
 
 @pytest.mark.parametrize(

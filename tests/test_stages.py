@@ -26,7 +26,7 @@ PIPELINE = (
     *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
     *("choose-shapes", "assign-dim-order"),
     *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions", "store-constants"),
-    *("narrow-operands", "split-tables", "split-rescales"),
+    *("unit-axes", "narrow-operands", "split-tables", "split-rescales"),
 )
 
 

@@ -990,6 +990,7 @@ def correct_bias(graph: Graph, node: str, errors: Sequence[float] | npt.NDArray[
 
 BEFORE_FUNCTION: str
 COUNTS: str
+STREAM: str
 WHOLE_NUMBERS: str
 UNGROUPED_WEIGHT: str
 

@@ -159,6 +159,9 @@ struct Pass {
 // Stores each constant once. If a constant was folded from a narrower one (such as dequantized weights),
 // stores the narrower one, and the program computes the other, if the target can. Takes graphs at stage tosa.
 [[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
+// Gives chains of operators leading axes of extent 1 if fewer bytes are then read in two shapes. Takes graphs
+// at stage tosa.
+[[nodiscard]] std::optional<Graph> unit_axes(const Graph& graph);
 // Stores i32 constants that are combined with widened integers as narrow ones with a RESCALE. Takes graphs at
 // stage tosa.
 [[nodiscard]] std::optional<Graph> narrow_operands(const Graph& graph);

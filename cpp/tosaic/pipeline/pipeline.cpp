@@ -40,6 +40,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kLegalize, "simplify"},
     {Section::kLegalize, "common-subexpressions"},
     {Section::kLegalize, "store-constants"},
+    {Section::kLegalize, "unit-axes"},
     {Section::kLegalize, "narrow-operands"},
     {Section::kLegalize, "split-tables"},
     {Section::kLegalize, "split-rescales"},

@@ -51,7 +51,7 @@ def planner_fields(precision: Precision, derive_bias: Callable[..., Any] | None)
         _spec_fields(weight, of_channels or _of_weights(weight)),
         derive_bias,
         precision.fixed_ranges,
-        precision.wide_sums,
+        precision.stream,
         precision.wide_functions,
         grouped,
         given,
@@ -131,7 +131,7 @@ def _by_use(
         return WholeNumbers(1.0)
     if author == _core.WHOLE_NUMBERS:
         return WholeNumbers(eps)
-    if producer in inputs or slot in exact:
+    if author == _core.STREAM or producer in inputs or slot in exact:
         return MinMax(eps)
     is_before_function = isinstance(slot, Output) and author == _core.BEFORE_FUNCTION
     if is_before_function and producer in readers:

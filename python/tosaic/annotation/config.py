@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from tosaic import _core
 from tosaic.annotation.observers import (
@@ -18,11 +18,14 @@ from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
 from tosaic.base.options import invalid, shown, unsupported, whole_number
+from tosaic.devices.device import DeviceRecipe
+from tosaic.devices.registry import recipe_of
 
 __all__ = ["Precision", "QConfig"]
 
 ObserverName: TypeAlias = Literal["minmax", "moving_average", "percentile", "mse", "entropy"]
 WeightObserverName: TypeAlias = Literal["minmax", "mse"]
+Stream: TypeAlias = Literal["unrounded", "int16", "activation"]
 
 _INT8 = Observed("int8", -128, 127)
 _UINT8 = Observed("uint8", 0, 255)
@@ -61,23 +64,24 @@ class Precision:
     fixed_ranges : bool
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
-    wide_sums : bool
-        The sums of a residual stream that norms read are not rounded, since their error would remain in all
-        later sums. Lowering computes them with 32 bits.
-    wide_functions : bool, optional
+    stream : {"unrounded", "int16", "activation"}, optional
+        How the sums of a residual stream that norms read are rounded: their error remains in all later sums.
+        ``unrounded``: lowering computes them with 32 bits. ``int16``: 16 bits, symmetric, which an Ethos-U
+        adds at the cost of 8 bits. ``activation``: as other activations. None: ``unrounded``, and
+        ``activation`` if `QConfig.every_operator`.
+    wide_functions : bool
         The result of a contraction is not rounded to 8 bits if only a function such as GELU or SiLU reads it,
         since rounding both before and after the function doubles the error. Lowering computes the function
-        from 16 bits, with a table and interpolation, which takes some 15 operators of TOSA instead of one.
-        None: only after convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a
-        third more operators); an EfficientNet would have three times as many operators, and gain 0.05 dB.
+        from 16 bits, with a table and interpolation. A MobileViT gains 1.1 dB, at three to six times the
+        cycles of an Ethos-U85; an EfficientNet gains 0.05 dB.
     """
 
     activation: Observed = _INT8
     weight: Observed = field(default_factory=lambda: _weight(8, per_channel=True))
     bias: Literal["derived", "float"] = "derived"
     fixed_ranges: bool = True
-    wide_sums: bool = True
-    wide_functions: bool | None = None
+    stream: Stream | None = None
+    wide_functions: bool = False
 
     def __post_init__(self) -> None:
         for role in ("activation", "weight"):
@@ -91,10 +95,10 @@ class Precision:
             expected = f"a scheme per tensor, and {', '.join(_ACTIVATIONS[:-1])} or {_ACTIVATIONS[-1]}"
             raise _refusal("the spec 'activation'", expected, self.activation)
         _check_observers(self)
-        for flag in ("fixed_ranges", "wide_sums"):
-            _check_flag(flag, getattr(self, flag))
-        if self.wide_functions is not None:
-            _check_flag("wide_functions", self.wide_functions)
+        _check_flag("fixed_ranges", self.fixed_ranges)
+        _check_flag("wide_functions", self.wide_functions)
+        if self.stream is not None and self.stream not in get_args(Stream):
+            raise _refusal("the option 'stream'", "'unrounded', 'int16', 'activation' or None", self.stream)
         if self.activation.dynamic or self.weight.dynamic:
             raise unsupported(
                 "QConfig",
@@ -139,9 +143,9 @@ class QConfig:
         For targets that compute one operator at a time, such as Cortex-M and Neutron: all operators exchange
         integers. If False, values inside a unit (a convolution and the sum with a residual, a norm of several
         calls) are not rounded, which is more precise, because integer lowering computes the unit as a whole.
-        If True, `Precision.wide_sums` and `Precision.wide_functions` have no effect, an attention of an
-        exported program is replaced by its parts, and a product or quotient by a number has the integers of
-        its operand.
+        If True, `Precision.wide_functions` has no effect, and a `Precision.stream` that is ``unrounded`` is
+        refused; an attention of an exported program is replaced by its parts, and a product or quotient by a
+        number has the integers of its operand.
 
     Examples
     --------
@@ -166,6 +170,8 @@ class QConfig:
             if not isinstance(each[0], Select) or not isinstance(each[1], Precision | None):
                 raise _refusal("the selections", expected, each)
         object.__setattr__(self, "selections", tuple(map(tuple, selections)))
+        if self.every_operator and any(each.stream == "unrounded" for each in self.precisions()):
+            raise _refusal("the option 'stream' with every_operator", "'int16' or 'activation'", "unrounded")
 
     @staticmethod
     def int8(
@@ -177,6 +183,7 @@ class QConfig:
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
         every_operator: bool = False,
+        stream: Stream | None = None,
     ) -> QConfig:
         """Activations int8, affine; weights int8, symmetric, in -127..127.
 
@@ -199,6 +206,8 @@ class QConfig:
             The same for weights. None: see `Precision`.
         every_operator : bool
             See `QConfig`.
+        stream : {"unrounded", "int16", "activation"}, optional
+            See `Precision`.
 
         Raises
         ------
@@ -214,7 +223,8 @@ class QConfig:
         Percentile()
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_INT8, observer), weight, bias), every_operator)
+        precision = Precision(_observed(_INT8, observer), weight, bias, stream=stream)
+        return QConfig._of(precision, every_operator)
 
     @staticmethod
     def uint8(
@@ -226,10 +236,12 @@ class QConfig:
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
         every_operator: bool = False,
+        stream: Stream | None = None,
     ) -> QConfig:
         """Activations uint8, affine; weights as in `int8`, which has the same parameters."""
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_UINT8, observer), weight, bias), every_operator)
+        precision = Precision(_observed(_UINT8, observer), weight, bias, stream=stream)
+        return QConfig._of(precision, every_operator)
 
     @staticmethod
     def int16x8(
@@ -247,6 +259,40 @@ class QConfig:
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
         return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"), every_operator)
+
+    @staticmethod
+    def for_target(target: str) -> QConfig:
+        """Returns the configuration that costs a device little, by the name of the device.
+
+        Parameters
+        ----------
+        target : str
+            A device such as ``ethos-u85-256``, a family such as ``ethos-u85``, or a TOSA target, for which it
+            is that of `int8`.
+
+        Raises
+        ------
+        InvalidGraph
+            There is no such device, or it has no recipe.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> config = tosaic.QConfig.for_target("ethos-u85-256")
+        >>> config.every_operator, config.precision.stream
+        (True, 'int16')
+        """
+        if not isinstance(target, str):
+            raise _refusal("the target", "the name of a device or of a TOSA target", target)
+        recipe = recipe_of("QConfig", target)
+        return QConfig.int8() if recipe is None else QConfig.of_recipe(recipe)
+
+    @staticmethod
+    def of_recipe(recipe: DeviceRecipe) -> QConfig:
+        """Returns the configuration of the recipe of a device."""
+        if recipe.config == "int16x8":
+            return QConfig.int16x8(every_operator=recipe.every_operator)
+        return QConfig.int8(every_operator=recipe.every_operator, stream=recipe.stream)
 
     @staticmethod
     def _of(precision: Precision, every_operator: bool) -> QConfig:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
     from tosaic.quantizing.quantized_program import QuantizedProgram
 
-_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "threads", "tool")
+_OPTIONS = ("config", "plan_for", "weight_bits", "group_size", "observer", "workers", "threads", "tool")
 
 
 def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:
@@ -31,7 +31,12 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
     start = time.perf_counter()
     with _workers(args.workers) as executor:
         quantized = quantize(
-            program, list(samples), config=config, tools=tuple(args.tool or ()), executor=executor
+            program,
+            list(samples),
+            target=args.plan_for,
+            config=config,
+            tools=tuple(args.tool or ()),
+            executor=executor,
         )
     return quantized, time.perf_counter() - start
 
@@ -53,17 +58,24 @@ def refuse_calibration_options(args: argparse.Namespace) -> None:
     """
     for name in _OPTIONS:
         if getattr(args, name) is not None:
-            option = "--" + name.replace("_", "-")
+            option = "--for" if name == "plan_for" else "--" + name.replace("_", "-")
             raise refused_option(option, "nothing is quantized", "--calibrate ARRAYS in addition")
 
 
 def _config(args: argparse.Namespace) -> QConfig:
     from tosaic.annotation.config import QConfig
 
-    make: Any = getattr(QConfig, args.config or "int8")
-    options = {name: getattr(args, name) for name in ("weight_bits", "group_size", "observer")}
-    config: QConfig = make(**{name: value for name, value in options.items() if value is not None})
-    return config
+    config = args.config or "int8"
+    given = {name: getattr(args, name) for name in ("weight_bits", "group_size", "observer")}
+    options = {name: value for name, value in given.items() if value is not None}
+    if args.plan_for is not None:
+        planned = QConfig.for_target(args.plan_for)
+        options["every_operator"] = planned.every_operator
+        if config != "int16x8" and planned.precision is not None:
+            options["stream"] = planned.precision.stream
+    make: Any = getattr(QConfig, config)
+    made: QConfig = make(**options)
+    return made
 
 
 @contextmanager

@@ -115,6 +115,12 @@ def add_calibration(command: argparse.ArgumentParser) -> None:
     """Adds the options of a quantization, which `calibration` reads."""
     command.add_argument("--config", choices=_CONFIGS, help="the integers of activations (default: int8)")
     command.add_argument(
+        "--for",
+        dest="plan_for",
+        metavar="DEVICE",
+        help="plan for a device, such as ethos-u85-256 (default: the most precise plan)",
+    )
+    command.add_argument(
         "--weight-bits", type=int, metavar="N", help="bits of weights, 2 to 8 (default: 8); stored as int8"
     )
     command.add_argument(

@@ -169,6 +169,8 @@ class DeviceRecipe:
         The name of a function of `tosaic.QConfig`: ``"int8"`` or ``"int16x8"``.
     every_operator : bool
         The field `every_operator` of the config.
+    stream : str, optional
+        The field `stream` of the config's `Precision`: how sums of a residual stream are rounded.
     rules : sequence of str or rule
         Rules of `tosaic.recipes` by name, or rules of `tosaic.quantize`.
     stages : sequence of str, pair of str, or Stage
@@ -186,6 +188,7 @@ class DeviceRecipe:
     claimants: Sequence[str]
     config: Literal["int8", "int16x8"] = "int8"
     every_operator: bool = False
+    stream: Literal["unrounded", "int16", "activation"] | None = None
     rules: Sequence[Any] = ()
     stages: Sequence[Any] = ("kernels",)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

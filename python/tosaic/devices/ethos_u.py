@@ -45,9 +45,15 @@ VELA_PAYLOAD = Payload(
 
 
 def _recipe(family: str, macs: int, member: str) -> DeviceRecipe:
-    """Returns the recipe of a family: operators read and write 8 bits, which the device computes fastest."""
+    """Returns the recipe of a family.
+
+    Operators read and write 8 bits, which the device computes fastest. It adds two operands of 16 bits as
+    fast, so the sums of a residual stream have 16.
+    """
     summary = f"int8 for an {family} with {macs} multipliers."
-    return DeviceRecipe(family.lower(), summary, (member,), every_operator=True, partners=("cortex-m",))
+    return DeviceRecipe(
+        family.lower(), summary, (member,), every_operator=True, stream="int16", partners=("cortex-m",)
+    )
 
 
 U55_RECIPES = (_recipe("Ethos-U55", 128, "ethos-u55-128"),)

@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.base.options import invalid, refusal, shown
 from tosaic.devices.built_in import TOSA_PAYLOAD, built_in_devices
-from tosaic.devices.device import Device, Payload
+from tosaic.devices.device import Device, DeviceRecipe, Payload
 
 GROUP = "tosaic.devices"
 _TOSA = "tosa-"
@@ -134,6 +135,33 @@ def core_claimant(kind: str) -> _core.Claimant:
         return found.core.claimant(kind.lower())
     is_target = kind.lower().startswith(_TOSA)
     return _core.claimant(kind, None if is_target else [each.core for each in devices()])
+
+
+def recipe_of(where: str, target: str) -> DeviceRecipe | None:
+    """Returns the recipe of a device, by the name of the family or of a member; None for a TOSA target.
+
+    It has the rules of the device, which apply to all calls of a program for this device alone.
+
+    Raises
+    ------
+    InvalidGraph
+        There is no such name, or the device has no recipe. The error is about `where`.
+    """
+    name = target.lower()
+    if name.startswith(_TOSA):
+        _core.claimant(target, None)  # refuses what is no target
+        return None
+    device = next((each for each in _in_order() if name == each.name or name in each.names), None)
+    if device is None or not device.recipes:
+        known = [each.name for each in _in_order() if each.recipes]
+        raise invalid(
+            where,
+            "there is no such device" if device is None else "the device has no recipe",
+            expected=f"a TOSA target, such as TOSA-1.0+INT, or a device of {', '.join(known)}",
+            got=shown(target),
+        )
+    recipe = device.recipes[0]
+    return replace(recipe, rules=(*recipe.rules, *device.rules))
 
 
 def claimant_names() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
+from tosaic.annotation.device_rules import rules_of
 from tosaic.annotation.plan import Plan
 from tosaic.base.exported import is_exported_program
 from tosaic.base.file_kinds import PT2
@@ -20,6 +21,7 @@ from tosaic.calibration.improve import improved
 from tosaic.calibration.insert import quantized_graph
 from tosaic.calibration.plan_program import prepared_graph
 from tosaic.calibration.streams import sample_arrays
+from tosaic.devices.registry import recipe_of
 from tosaic.opening.sources import load_exported, program_of, require_use
 from tosaic.program.overrides import all_nodes
 from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
@@ -38,6 +40,7 @@ def quantize(
     program: Any,
     samples: Any,
     *,
+    target: str | None = None,
     config: QConfig | None = None,
     rules: Sequence[Callable[[Plan], Plan | None]] = (),
     tools: Sequence[str | Tool] = (),
@@ -62,8 +65,12 @@ def quantize(
         A sample may be a stack of samples: arrays with an additional first axis, or with a multiple of the
         program's extent on the first axis. If the program has states, each sample runs twice: from their
         initial values, and from the values that the samples before have left.
+    target : str, optional
+        The device for which the program is planned, such as ``ethos-u85-256``: `config` is then
+        `QConfig.for_target` by default, and the rules of the device come before `rules`. The program runs and
+        lowers as any other. None, or a TOSA target: the most precise plan, which costs a device more.
     config : QConfig, optional
-        Which calls are quantized, and how. Default: `QConfig.int8`.
+        Which calls are quantized, and how. Default: that of `target`, else `QConfig.int8`.
     rules : sequence of rule or callable
         Rules of `tosaic.annotation`, which change the plan in this order.
     tools : sequence of str or Tool
@@ -92,9 +99,9 @@ def quantize(
     Raises
     ------
     InvalidGraph
-        The program is quantized already; a selection of `config` or a rule matches nothing; nothing is
-        quantized; there is no sample; or a sample does not fit, or makes infinities or NaN in a tensor that
-        gets a scale. Errors of a sample have its index, and the node.
+        There is no such device; the program is quantized already; a selection of `config` or a rule matches
+        nothing; nothing is quantized; there is no sample; or a sample does not fit, or makes infinities or
+        NaN in a tensor that gets a scale. Errors of a sample have its index, and the node.
     LayoutMismatch
         An array of a sample has another dtype or shape than its input.
     QuantMismatch
@@ -116,13 +123,18 @@ def quantize(
     'i8'
     """
     require_use("quantize", bind, program, operators=operators)
+    if not isinstance(target, str | None):
+        raise refusal("quantize", "target", "the name of a device, such as 'ethos-u85-256', or None", target)
     if config is not None and not isinstance(config, QConfig):
         raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
     if not isinstance(rules, list | tuple) or not all(map(callable, rules)):
         raise refusal("quantize", "rules", "a sequence of rules of tosaic.annotation or functions", rules)
     require_executor("quantize", executor)
     asked = tools_of(tools)
-    config = QConfig.int8() if config is None else config
+    recipe = None if target is None else recipe_of("quantize", target)
+    if config is None:
+        config = QConfig.int8() if recipe is None else QConfig.of_recipe(recipe)
+    rules = (*(() if recipe is None else rules_of(recipe.rules)), *rules)
     exported = exported_of(program)
     source = program_of(program, bind=bind, operators=operators, trust=trust)
     if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):

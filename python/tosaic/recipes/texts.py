@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tosaic.annotation.config import Precision, QConfig
@@ -10,6 +11,7 @@ from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.stage import Stage
 
 _CONFIGS = ("int8", "uint8", "int16x8")
+_WITH_STREAM = ("int8", "uint8")
 
 
 def text_of(value: Any) -> str:
@@ -46,8 +48,14 @@ def _text_of_config(config: QConfig) -> str:
 
 def _text_of_precision(precision: Precision | None, options: dict[str, bool]) -> str | None:
     """Returns the call that makes a precision, or None if it differs from the results of such calls."""
-    text = ", ".join(f"{name}={option}" for name, option in options.items())
+    if precision is None:
+        return None
+    shown: dict[str, object] = {**options}
+    if precision.stream is not None:
+        shown["stream"] = precision.stream
+    text = ", ".join(f"{name}={option!r}" for name, option in shown.items())
+    plain = replace(precision, stream=None)
+    names = _CONFIGS if precision.stream is None else _WITH_STREAM
     return next(
-        (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)().precision == precision),
-        None,
+        (f"QConfig.{name}({text})" for name in names if getattr(QConfig, name)().precision == plain), None
     )

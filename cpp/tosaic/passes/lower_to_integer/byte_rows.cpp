@@ -42,7 +42,7 @@ ScaledInteger with_affine(IntegerBuilder& build, const ScaledInteger& r, const A
   const auto constant = [&](const std::vector<double>& numbers, double unit, std::int64_t factor) {
     std::vector<std::int64_t> integers;
     for (const double number : numbers) integers.push_back(std::llround(number / unit) * factor);
-    return build.constant(DType::kI32, {1, static_cast<std::int64_t>(numbers.size())}, integers);
+    return build.constant(DType::kI32, {1, 1, 1, static_cast<std::int64_t>(numbers.size())}, integers);
   };
   ScaledInteger out = r;
   if (affine.weight) {
@@ -91,6 +91,27 @@ ValueId reciprocal_root_of(IntegerMath& m, ValueId v) {
   }
   return y;
 }
+
+// n * eps, in squares of units of x.
+double eps_of_row(const Norm& norm, const ScaledInteger& x, std::int64_t count) {
+  return norm.eps / (x.scale() * x.scale()) * static_cast<double>(count);
+}
+
+// The numbers of the form norm_of_halfwords() that do not depend on rows.
+struct Halfwords {
+  int drop = 0;           // bits that (d / 2^drop)^2 drops, so that its sums have 31
+  int most_exponent = 0;  // of e
+  std::int64_t eps = 0;   // in units of v, if e is most_exponent
+
+  Halfwords(std::int64_t count, double eps_of_row)
+      : drop(std::ilogb(static_cast<double>(count)) / 2 + 2),
+        most_exponent(std::min(14, drop + 1 + ((28 - std::ilogb(eps_of_row)) >> 1))),
+        eps(fits() ? std::llround(std::ldexp(eps_of_row, 2 * (most_exponent - drop - 1))) : 0) {}
+
+  [[nodiscard]] bool fits() const { return most_exponent >= 0; }
+  // True if v is at least 2^26 in every row.
+  [[nodiscard]] bool eps_bounds() const { return eps >= 1 << 26; }
+};
 
 }  // namespace
 
@@ -151,14 +172,76 @@ ScaledInteger shares_of_bytes(IntegerBuilder& build, const ScaledInteger& x, std
 bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
                        const Affine& affine, const QParams& to) {
   constexpr std::int64_t kMostTerms = 4096;
-  constexpr double kMostEps = 0x1p20;  // in squares of units of x; larger ones would leave these few bits
   const std::int64_t count = extent(build, x.id, norm.axis);
+  const DType dtype = build.type(x.id).dtype;
   const auto n = static_cast<double>(count);
-  const double eps = norm.eps / (x.scale() * x.scale()) * n, weight = largest_of(affine.weight, 1);
-  if (build.type(x.id).dtype != DType::kI8 || x.axis || to.axis || eps <= 0 || eps >= kMostEps) return false;
+  const double eps = eps_of_row(norm, x, count), weight = largest_of(affine.weight, 1);
+  if ((dtype != DType::kI8 && dtype != DType::kI16) || x.axis || to.axis || eps <= 0) return false;
   if (count < 2 || count > kMostTerms || weight == 0) return false;
-  const double error = weight * (std::sqrt(n) + 2 * reach_of(count, affine, to).row) * 0x1p-15;
-  return std::max(error, largest_of(affine.bias, 0) * 0x1p-15) <= to.scales.front() / 8;
+  const Reach reach = reach_of(count, affine, to);
+  const double of_bias = largest_of(affine.bias, 0) * 0x1p-15, unit = to.scales.front();
+  if (dtype == DType::kI16) {
+    const double error = (weight * std::sqrt(n) + reach.product * (std::sqrt(n) + 4)) * std::pow(2.0, -14.9);
+    return Halfwords(count, eps).fits() && error + of_bias <= unit / 2;
+  }
+  constexpr double kMostEps = 0x1p20;  // larger ones would leave these few bits
+  const double error = weight * (std::sqrt(n) + 2 * reach.row) * 0x1p-15;
+  return eps < kMostEps && std::max(error, of_bias) <= unit / 8;
+}
+
+ScaledInteger norm_of_halfwords(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
+                                const Affine& affine, const QParams& to) {
+  IntegerMath m(build);
+  const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
+  const auto n = static_cast<double>(count);
+  const Halfwords form(count, eps_of_row(norm, from, count));
+  const auto wide = [&](const ScaledInteger& x) { return widened(build, x).id; };
+  const auto narrow = [&](ValueId id, std::int64_t most, double unit = 1.0) {
+    return rescaled(build, {id, {1.0}, 0, {-most, most}}, DType::kI16, unit);
+  };
+  const auto half = [&](ValueId x) { return m.right(m.add(x, -1), 1, true); };  // rounded down
+  ScaledInteger x = from;                                                       // in units of 1
+  x.scales = {1.0};
+  ScaledInteger c, coarse;
+  ValueId f;
+  if (norm.centred) {
+    const ValueId sum = m.sum(wide(x), axis);
+    c = rescaled(build, {sum, {1 / n}, 0, {-32768 * count, 32768 * count}}, DType::kI16, 1.0);
+    const ValueId rest = m.sub(sum, build.binary(Op::kTosaMul, wide(c), m.number(sum, count)));
+    f = rescaled(build, {rest, {1 / n}, 0, {-count, count}}, DType::kI32, 0x1p-15).id;
+    coarse = narrow(m.sub(wide(x), wide(c)), 65535, std::ldexp(1.0, form.drop));
+  } else {
+    coarse = rescaled(build, x, DType::kI16, std::ldexp(1.0, form.drop));
+  }
+  // e, from a bound of the largest |d|
+  const ValueId squares = m.sum(m.mul(wide(coarse), wide(coarse), 0), axis);
+  const ValueId bound = m.add(m.add(squares, m.right(squares, 3, true)), 5);
+  const ValueId e = m.minimum(m.sub(16, half(m.sub(33, m.clz(bound)))), form.most_exponent);
+  const ScaledInteger factor = narrow(m.left(m.number(e, 1), e), 1 << 14);
+  ScaledInteger y;
+  if (norm.centred) {
+    const ValueId mean = m.add(build.binary(Op::kTosaMul, wide(c), wide(factor)), m.mul(f, wide(factor), 15));
+    const ValueId product = build.binary(Op::kTosaMul, wide(x), wide(factor));
+    y = narrow(m.sub(product, mean), std::int64_t{1} << (17 + form.drop), std::ldexp(1.0, form.drop + 1));
+  } else {
+    y = narrow(m.mul(wide(x), wide(factor), form.drop + 1), 32768);
+  }
+  // v, and g in units of sqrt(n) * 2^-27.5
+  ValueId v = m.sum(m.mul(wide(y), wide(y), 0), axis);
+  v = m.maximum(m.add(v, m.right(m.number(v, form.eps), m.left(m.sub(form.most_exponent, e), 1), true)), 1);
+  ValueId exponent = m.number(v, 17);
+  if (!form.eps_bounds()) {
+    const ValueId h = half(m.maximum(m.add(m.clz(v), -5), 0));
+    y = narrow(m.mul(wide(y), wide(narrow(m.left(m.number(h, 1), h), 1 << 14)), 0), 32768);
+    exponent = m.add(h, 17);
+  }
+  const ValueId even = even_of(m, m.add(m.clz(v), -1));
+  const ValueId root = reciprocal_root_of(m, m.left(v, even));
+  const ValueId g = m.minimum(m.right(root, m.sub(exponent, m.right(even, 1, true)), true), 32767);
+  const auto most = static_cast<std::int64_t>(std::ceil(std::pow(2.0, 27.5) * 1.01));
+  const ScaledInteger r{
+      m.mul(wide(y), wide(narrow(g, 32767)), 0), {std::sqrt(n) * std::pow(2.0, -27.5)}, 0, {-most, most}};
+  return with_affine(build, r, affine, reach_of(count, affine, to));
 }
 
 ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
@@ -195,7 +278,7 @@ ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, co
                                     m.abs(less_mean(m.min(x.id, axis))));
   // v has the shift h, which eps limits: n * eps * 2^h is below 2^29.
   const ValueId squares = m.sum(m.mul(wide(d), wide(d), 0), axis);
-  const double eps = norm.eps / (from.scale() * from.scale()) * n;
+  const double eps = eps_of_row(norm, from, count);
   const int most_shift = std::clamp(28 - std::ilogb(eps), 0, 30) & ~1;
   const ValueId h = m.minimum(even_of(m, m.add(m.clz(m.maximum(squares, 1)), -2)), most_shift);
   ValueId v = m.left(squares, h);

@@ -1,4 +1,4 @@
-// byte_rows: softmax and norms of rows of i8 numbers, for results that become i8.
+// byte_rows: softmax and norms of rows of i8 numbers, and norms of i16 numbers, for results that become i8.
 //
 // Elements have 8 and 16 bits. Ethos-U widens these within sums and products (legalize_tosa/widening.h) and
 // looks up tables of bytes within the operator before them; an operator over i32 takes two to four times as
@@ -46,8 +46,8 @@ struct Affine {
   std::optional<std::vector<double>> weight, bias;
 };
 
-// True if a norm of i8 numbers may be computed with 16 bits: the errors of norm_of_bytes() are then below an
-// eighth of a unit of `to`.
+// True if a norm of i8 or i16 numbers may be computed with 16 bits: the errors of norm_of_bytes() are then
+// below an eighth of a unit of `to`, and those of norm_of_halfwords() below a half.
 [[nodiscard]] bool norm_fits_16_bits(const IntegerBuilder& build, const ScaledInteger& x, const Norm& norm,
                                      const Affine& affine, const QParams& to);
 // A norm of rows of i8 numbers. Elements have 16 bits at most, which Ethos-U widens within products and
@@ -66,5 +66,22 @@ struct Affine {
 // * 2^-15 times the largest weight.
 [[nodiscard]] ScaledInteger norm_of_bytes(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm,
                                           const Affine& affine, const QParams& to);
+// A norm of rows of i16 numbers, such as sums of a residual stream. Elements have 16 bits at most but for one
+// product. A maximum of 16 bits takes Ethos-U85 five times as long as a sum, so sums of squares bound the
+// elements of a row.
+//
+//   d = x - mean(x)
+//   s = sum((d / 2^k)^2)                 k: about half the bits of n, so that s has 30 bits
+//   y = d * 2^(e - k - 1)                |d| <= 2^k * (sqrt(s) + 1/2) <= 2^(16 + k - e), so y has 16 bits
+//   v = sum(y^2) + n * eps * 4^(e - k - 1)
+//   r = y * g, with g = sqrt(n / v) in one unit for all rows
+//
+// sqrt(v) is at least 2^13.9 unless all |d| are below 2^k, or eps limits e. Rounding y by 1/2 makes an error
+// of sqrt(n) * 2^-14.9 in r, and a relative one of at most as much in sqrt(v), if all elements of a row are
+// rounded in the same way. If they are rounded independently, the relative error is 2^-15. In a row in which
+// all |d| are below 2^k, y is exact to 2^(k - 14) of a unit of x; unless eps is far above the square of a
+// unit, such a y is shifted left before the product with g.
+[[nodiscard]] ScaledInteger norm_of_halfwords(IntegerBuilder& build, const ScaledInteger& from,
+                                              const Norm& norm, const Affine& affine, const QParams& to);
 
 }  // namespace tosaic::passes

@@ -162,8 +162,11 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
   return out;
 }
 
+// With four axes, as the linear layers next to a norm have them (legalize_contraction.cpp): Vela copies a
+// tensor that is read in two shapes.
 ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row) {
-  return build.reshape(x.id, {num_elements(build.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
+  const std::int64_t rows = num_elements(build.type(x.id).shape) / std::max<std::int64_t>(row, 1);
+  return build.reshape(x.id, {1, 1, rows, row});
 }
 
 // A softmax often reads an add or a where with a constant mask. Returns false if that mask leaves at least
@@ -305,7 +308,7 @@ RuleResult integer_norm(const RuleContext& ctx) {
   const ScaledInteger x = ctx.with_one_scale(0);
   const Shape shape = ctx.node.operand_type(0).shape;
   std::int64_t row = 1;
-  Norm norm{0, op != Op::kRmsNorm, 1};
+  Norm norm{0, op != Op::kRmsNorm, 3};
   if (op == Op::kGroupNorm) {
     const auto& attrs = ctx.node.attrs<GroupNormAttrs>();
     norm.eps = attrs.eps;
@@ -330,7 +333,8 @@ RuleResult integer_norm(const RuleContext& ctx) {
   const bool is_known = (affine.weight || !ctx.node.has(1)) && (affine.bias || !ctx.node.has(2));
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   const bool is_short = to && is_known && norm_fits_16_bits(ctx.build, rows, norm, affine, *to);
-  ScaledInteger out = is_short ? norm_of_bytes(ctx.build, rows, norm, is_affine ? affine : Affine{}, *to)
+  const auto short_form = ctx.build.type(rows.id).dtype == DType::kI8 ? norm_of_bytes : norm_of_halfwords;
+  ScaledInteger out = is_short ? short_form(ctx.build, rows, norm, is_affine ? affine : Affine{}, *to)
                                : normalized_rows(ctx.build, rows, norm);
   // As for softmax: the usual readers of a result that is not quantized have no rule for NaN.
   std::optional<ValueId> nan_mask;

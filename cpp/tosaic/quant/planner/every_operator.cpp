@@ -30,6 +30,9 @@ void Planner::decide_alone(NodeIndex i) {
   if (floats.empty() && !has_float_result) return;
   const Precision* p = precision(i);
   if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
+  const Precision narrow = *p;  // of the weight and the data of a contraction
+  Precision wide = *p;
+  if (c.stream) wide.activation = of_stream(*p), p = &wide;
   if (c.behaviour == Behaviour::kFloatOnly)
     return leave(i, Rounding::kFloat, "the operator has no integer form");
   if (!accepts(i))
@@ -60,11 +63,12 @@ void Planner::decide_alone(NodeIndex i) {
   for (const NodeIndex operand : floats)
     if (operand != mask && !is_norm_of_conv &&
         (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
-      read_operand(operand, i, *p);
-  if (has_weight(c)) round_contraction(i, *p);
+      read_operand(operand, i, c.behaviour == Behaviour::kWeighted ? narrow : *p);
+  if (has_weight(c)) round_contraction(i, narrow);
   if (!has_float_result) return;
   if (const char* reason = computed_with_activation(i, *p)) return leave(i, Rounding::kWithin, reason);
   c.rounding = Rounding::kRounded;
+  if (c.stream) return set(Slot::output(i), p->activation, kStream);
   set_output(i, *p);
   note_scaled(i, *p);
 }
@@ -189,6 +193,7 @@ std::string_view Planner::dtype_of(const QSpec& spec) {
 void Planner::read_operand(NodeIndex operand, NodeIndex i, const Precision& p) {
   const Rounding rounding = call(operand).rounding;
   if (rounding == Rounding::kWithin || (rounding == Rounding::kLarge && !is_weighted(call(i)))) return;
+  if (call(operand).stream && reads_wide(i)) return;
   if (const Slot slot = scale_of(operand, i, p); slot.is_edge()) set(slot, p.activation, "operand");
 }
 

@@ -1,4 +1,4 @@
-// patterns: functions of one tensor, residual streams and positions of grid samplers.
+// patterns: functions of one tensor, and positions of grid samplers.
 #include <algorithm>
 
 #include "tosaic/quant/planner/planning.h"
@@ -43,91 +43,6 @@ void Planner::find_functions() {
     if (one && from.valid() && elements_of(from) == elements_of(self) && are_alike(self, from))
       c.function_of = from;
   }
-}
-
-// ---- residual streams ----
-
-// The calls that read the elements of a result, directly or through movement. False if the graph returns it.
-bool Planner::collect_readers(NodeIndex i, std::vector<NodeIndex>& out) {
-  for (const NodeIndex user : node(i).users) {
-    if (node(user).kind != CallKind::kCall) return false;
-    if (call(user).behaviour == Behaviour::kMovement && !call(user).within) {
-      if (!collect_readers(user, out)) return false;
-    } else {
-      out.push_back(user);
-    }
-  }
-  return true;
-}
-
-// The only call that reads a result, through movement, and is quantized in the same way; else invalid.
-NodeIndex Planner::only_reader(NodeIndex i) {
-  std::vector<NodeIndex> readers;
-  if (!collect_readers(i, readers) || readers.size() != 1) return {};
-  return are_alike(i, readers[0]) ? readers[0] : NodeIndex();
-}
-
-bool Planner::is_sum(NodeIndex i) {
-  const Call& c = call(i);
-  if (c.main == nullptr || c.nodes.size() != 1 || c.within || c.large || precision(i) == nullptr)
-    return false;
-  if (c.main->op != Op::kAdd && c.main->op != Op::kSub) return false;
-  return c.operands.size() == 2 && std::ranges::all_of(c.operands, [&](NodeIndex p) {
-           return is_data(p) && elements_of(p) == elements_of(i);
-         });
-}
-
-// True if the call can read 32 bits: it is a part of a unit, or a norm.
-bool Planner::reads_wide(NodeIndex i) {
-  const Call& c = call(i);
-  if (c.within) return true;
-  return c.behaviour == Behaviour::kComposite && c.main != nullptr && c.main->op != Op::kRecurrent &&
-         c.main->op != Op::kGlu;
-}
-
-// Sums that read one another are a residual stream. If a norm reads one of them, no sum is rounded, since its
-// error would remain in all later sums.
-void Planner::find_wide_sums() {
-  std::vector<std::uint32_t> stream(calls_.size());
-  std::vector<bool> has_norm(calls_.size(), false);
-  const auto root = [&](std::uint32_t i) {
-    while (stream[i] != i) i = stream[i] = stream[stream[i]];
-    return i;
-  };
-  std::vector<std::uint32_t> sums;
-  for (std::uint32_t i = 0; i < calls_.size(); ++i) {
-    stream[i] = i;
-    if (!is_sum(NodeIndex(i)) || !precision(NodeIndex(i))->wide_sums) continue;
-    sums.push_back(i);
-    for (NodeIndex p : calls_[i].operands) {
-      while (call(p).behaviour == Behaviour::kMovement && call(p).operands.size() == 1)
-        p = call(p).operands[0];
-      if (!call(p).wide) continue;
-      const std::uint32_t a = root(p.index()), b = root(i);
-      stream[b] = a;
-      has_norm[a] = has_norm[a] || has_norm[b];
-    }
-    std::vector<NodeIndex> readers;
-    calls_[i].wide = collect_readers(NodeIndex(i), readers);
-    if (calls_[i].wide && std::ranges::any_of(readers, [&](NodeIndex r) { return reads_wide(r); }))
-      has_norm[root(i)] = true;
-  }
-  for (const std::uint32_t i : sums) calls_[i].wide = calls_[i].wide && has_norm[root(i)];
-  for (std::uint32_t i = 0; i < calls_.size(); ++i)
-    if (starts_stream(NodeIndex(i))) calls_[i].wide = true;
-}
-
-// True for a contraction that a norm and a wide sum read: its rounding error would reach all sums of the
-// stream.
-bool Planner::starts_stream(NodeIndex i) {
-  const Call& c = call(i);
-  if ((c.behaviour != Behaviour::kWeighted && c.behaviour != Behaviour::kNormalize) || c.within ||
-      precision(i) == nullptr || !precision(i)->wide_sums)
-    return false;
-  std::vector<NodeIndex> readers;
-  return collect_readers(i, readers) &&
-         std::ranges::any_of(readers, [&](NodeIndex r) { return reads_wide(r); }) &&
-         std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).wide && is_sum(r); });
 }
 
 // ---- positions of grid samplers ----

@@ -13,14 +13,13 @@ PlannedSpecs Planner::run() {
   if (!input_.every_operator) find_numbers_of_integers();
   find_masks();
   if (input_.every_operator) {
+    find_streams();
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide_alone(NodeIndex(i));
   } else {
     find_functions();
-    find_wide_sums();
+    find_streams();
     find_positions();
     find_hidden_rows();
-    for (std::uint32_t i = 0; i < calls_.size(); ++i)
-      has_attention_ = has_attention_ || is_attention(NodeIndex(i));
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
   }
   emit_groups();
@@ -109,6 +108,7 @@ void Planner::decide(NodeIndex i) {
   if (c.wide) return leave(i, Rounding::kWide, "norms and sums read it with 32 bits");
   if (const char* reason = computed_with_user(i)) return leave(i, Rounding::kWithin, reason);
   c.rounding = Rounding::kRounded;
+  if (c.stream) return set(Slot::output(i), of_stream(*p), kStream);
   set_output(i, *p);
   if (is_join) share_with_result(join, *p);
 }
@@ -300,7 +300,8 @@ void Planner::round_operand(NodeIndex operand, NodeIndex user, const Precision& 
   const Rounding rounding = call(root.call).rounding;
   if (rounding == Rounding::kRounded) {
     const PlanEntry* entry = plan_.output(root.call);
-    if (!is_narrow || entry == nullptr || narrower(entry->spec, p.activation)) return;
+    const bool is_exact = !is_narrow && (!call(root.call).stream || reads_wide(user) || call(user).stream);
+    if (is_exact || entry == nullptr || narrower(entry->spec, p.activation)) return;
     return set(Slot::edge(operand, user), p.activation, "operand");
   }
   if (rounding == Rounding::kForeign || call(root.call).nan_is_contracted) return;

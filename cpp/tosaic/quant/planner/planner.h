@@ -20,6 +20,8 @@
 //
 // With `every_operator`, there are no units: calls that move or select elements share the scale of their
 // operand, and only conv -> batch_norm -> relu remains one.
+//
+// The sums of a residual stream that norms read are not rounded, or have 16 bits (streams.cpp).
 #pragma once
 
 #include <cstdint>
@@ -32,16 +34,22 @@
 
 namespace tosaic::quant {
 
+// How the sums of a residual stream are rounded if norms read them.
+enum class StreamRounding : std::uint8_t {
+  kNone,        // not at all: integer lowering computes them with 32 bits
+  kInt16,       // to 16 bits
+  kActivation,  // as other activations
+};
+
 // How a selected call is quantized.
 struct Precision {
   ObservedSpec activation;
   ObservedSpec weight;                   // its scheme says whether it is per channel; each use sets the axis
   std::optional<DerivedSpec> bias = {};  // has no slots yet. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
-  bool wide_sums = true;                 // sums that norms read are not rounded
-  // True: results of contractions are not rounded to 8 bits before a function. None: this holds for
-  // convolutions, in programs with attention.
-  std::optional<bool> wide_functions = {};
+  // None: kNone, and kActivation with `every_operator`.
+  std::optional<StreamRounding> stream = {};
+  bool wide_functions = false;  // results of contractions are not rounded to 8 bits before a function
   // The spec of weights whose input channels are several groups of `group_size`. Their biases stay float,
   // since the sums of a channel have no single unit.
   std::optional<ObservedSpec> grouped_weight = {};
@@ -105,6 +113,8 @@ inline constexpr const char* kWholeNumbers = "whole numbers";
 // Rule of whole numbers that follow from integers of 32 or 64 bits, such as lengths: they get scale 1 if they
 // fit into 16 bits.
 inline constexpr const char* kCounts = "counts";
+// Rule of results of a residual stream, which have 16 bits.
+inline constexpr const char* kStream = "residual stream";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 

@@ -2,7 +2,8 @@
 //
 //   calls.cpp            what each call does, and on what its result depends
 //   numbers_of_integers.cpp   floats that follow from integers only
-//   patterns.cpp         functions of one tensor, residual streams, positions of grid samplers
+//   patterns.cpp         functions of one tensor, positions of grid samplers
+//   streams.cpp          residual streams
 //   planner.cpp          the decision about each call, in the order of the graph
 //   contractions.cpp     data, weights and biases of contractions
 //   masks.cpp            masks that are inputs, and rows that they hide as a whole
@@ -65,7 +66,8 @@ struct Call {
   Large large;
   bool sorts = false;              // sorts elements, and perhaps also returns the positions
   bool within = false;             // inside a recognised unit
-  bool wide = false;               // of a residual stream that norms read
+  bool wide = false;               // of a residual stream that norms read, and not rounded
+  bool stream = false;             // of a residual stream that norms read, and rounded to 16 bits
   bool whole = false;              // holds whole numbers
   bool counts = false;             // holds floats that follow from integers of 32 or 64 bits
   bool tabulated = false;          // kIntegers: a function of integers that only data is combined with
@@ -145,9 +147,16 @@ class Planner {
   bool collect_readers(NodeIndex i, std::vector<NodeIndex>& out);
   NodeIndex only_reader(NodeIndex i);
   [[nodiscard]] bool is_sum(NodeIndex i);
+  [[nodiscard]] bool is_sum_of_constant(NodeIndex i);
   [[nodiscard]] bool reads_wide(NodeIndex i);
+  [[nodiscard]] std::optional<StreamRounding> stream_rounding(NodeIndex i) const;
+  void find_streams();
   void find_wide_sums();
   bool starts_stream(NodeIndex i);
+  void round_streams_to_16_bits();
+  [[nodiscard]] static ObservedSpec of_stream(const Precision& p);
+  bool feeds_stream(NodeIndex i);
+  bool keeps_stream(NodeIndex i);
 
   // ---- masks ----
 
@@ -222,7 +231,6 @@ class Planner {
   NodeIndex only_user(NodeIndex i);
   bool is_part_of_function(NodeIndex i);
   bool has_function_behind(NodeIndex i);
-  bool is_attention(NodeIndex i);
   bool is_exact_step(NodeIndex i);
   bool has_table(const Call& c);
   void set_output(NodeIndex i, const Precision& p);
@@ -294,7 +302,6 @@ class Planner {
   std::vector<LeftFloat> left_;
   std::vector<JoinedOperand> joins_;
   std::vector<ScaledResult> scaled_;
-  bool has_attention_ = false;
 };
 
 }  // namespace tosaic::quant

@@ -58,19 +58,10 @@ bool Planner::is_part_of_function(NodeIndex i) {
 // would double the error.
 bool Planner::has_function_behind(NodeIndex i) {
   const Precision& p = *precision(i);
-  if (!p.wide_functions.value_or(has_attention_ && call(i).main->op == Op::kConv)) return false;
+  if (!p.wide_functions) return false;
   const NodeIndex user = only_user(i);
   return bits_of(p.activation.dtype) == 8 && user.valid() && call(user).behaviour == Behaviour::kFunction &&
          call(user).function_of == i && call(user).nodes.size() == 1 && accepts(user);
-}
-
-bool Planner::is_attention(NodeIndex i) {
-  const Call& c = call(i);
-  if (c.behaviour == Behaviour::kAttention) return true;
-  if (c.main == nullptr || c.main->op != Op::kSoftmax) return false;
-  std::vector<NodeIndex> readers;
-  collect_readers(i, readers);
-  return std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).behaviour == Behaviour::kWeighted; });
 }
 
 // True for a product with a table whose only reader is a sum, such as x * cos in x * cos + rotated(x) * sin:

@@ -81,9 +81,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     compatible_with : {"arm"}, optional
         accepts the converted graph, too. It needs integers between all operators. So ExecuTorch's passes
         decompose softmax, norms and other composites, and all their parts get specs. This costs
-        accuracy: without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
-        accuracy: without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
-        `wide_functions` of a `Precision` have no effect then. Needs ExecuTorch.
+        accuracy: without the option, integer lowering computes them as a whole. `bias`, a `stream` that is
+        ``unrounded`` and `wide_functions` of a `Precision` have no effect then. Needs ExecuTorch.
 
     Attributes
     ----------

@@ -22,7 +22,8 @@ struct Planned {
   std::vector<JoinedOperand> joined;
 
   explicit Planned(const Case& c, const Precision& precision,
-                   const std::vector<std::string>& not_selected = {}, const Graph* recognized = nullptr) {
+                   const std::vector<std::string>& not_selected = {}, const Graph* recognized = nullptr,
+                   bool every_operator = false) {
     const Graph& graph = c.graph;
     std::vector<ValueId> values;
     std::vector<NodeIndex> call_of(graph.values().size());
@@ -54,6 +55,7 @@ struct Planned {
     plan.emplace(std::make_shared<const CallGraph>(calls, std::vector<GraphPort>{}, std::move(outputs)));
     PlannerInput input{.graph = graph, .recognized = recognized != nullptr ? *recognized : graph};
     input.values = values;
+    input.every_operator = every_operator;
     input.precisions = {precision};
     for (const std::string& name : names)
       input.precision.push_back(std::ranges::find(not_selected, name) == not_selected.end()
@@ -221,7 +223,7 @@ TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
     const ValueId norm = c.add(Op::kLayerNorm, {sum, ValueId(), ValueId()}, NormAttrs{1, 1e-5}, "norm");
     c.output(norm);
     Precision precision = kPrecision;
-    precision.wide_sums = wide;
+    precision.stream = wide ? StreamRounding::kNone : StreamRounding::kActivation;
     const Planned found(c, precision);
     CHECK((found.output("sum") == nullptr) == wide);
     CHECK((found.reason("sum") == "norms and sums read it with 32 bits") == wide);
@@ -240,10 +242,44 @@ TEST_CASE("a contraction that starts a residual stream has 32 bits", "[planner]"
     const ValueId branch = c.add(Op::kLinear, {norm(y, "first"), w, ValueId()}, "branch");
     c.output(norm(c.add(Op::kAdd, {y, branch}, "sum"), "second"));
     Precision precision = kPrecision;
-    precision.wide_sums = wide;
+    precision.stream = wide ? StreamRounding::kNone : StreamRounding::kActivation;
     const Planned found(c, precision);
     CHECK((found.output("y") == nullptr) == wide);
     CHECK((found.reason("y") == "norms and sums read it with 32 bits") == wide);
+  }
+}
+
+// conv -> + pos -> norm -> linear -> gelu -> linear -> + .. -> norm
+TEST_CASE("a residual stream has 16 bits", "[planner]") {
+  for (const bool every_operator : {true, false}) {
+    Case c;
+    const ValueId w = c.constant("w", {4, 4}, std::vector<double>(16, 0.5));
+    const ValueId pos = c.constant("pos", {2, 4}, std::vector<double>(8, 0.5));
+    const auto norm = [&](ValueId of, const char* name) {
+      return c.add(Op::kLayerNorm, {of, ValueId(), ValueId()}, NormAttrs{1, 1e-5}, name);
+    };
+    const ValueId patches = c.add(Op::kLinear, {c.input("x", {2, 4}), w, ValueId()}, "patches");
+    const ValueId moved = c.add(Op::kReshape, {patches}, ShapeAttrs{{2, 4}}, "moved");
+    const ValueId start = c.add(Op::kAdd, {moved, pos}, "start");
+    const ValueId hidden = c.add(Op::kLinear, {norm(start, "first"), w, ValueId()}, "hidden");
+    const ValueId gelu = c.add(Op::kGelu, {hidden}, "gelu");
+    const ValueId branch = c.add(Op::kLinear, {gelu, w, ValueId()}, "branch");
+    const ValueId sum = c.add(Op::kAdd, {branch, start}, "sum");
+    c.output(c.add(Op::kLinear, {norm(sum, "last"), w, ValueId()}, "head"));
+    Precision precision = kPrecision;
+    precision.stream = StreamRounding::kInt16;
+    const Planned found(c, precision, {}, nullptr, every_operator);
+    const auto dtype = [&](const char* name) {
+      const QSpec* const entry = found.output(name);
+      const auto* const spec = entry == nullptr ? nullptr : std::get_if<ObservedSpec>(entry);
+      return spec == nullptr ? std::string() : spec->dtype;
+    };
+    for (const char* const name : {"start", "sum"}) CHECK(dtype(name) == "i16");
+    for (const char* const name : {"first", "last"}) CHECK(dtype(name) == "i8");
+    CHECK(found.edge("sum", "last") == nullptr);
+    if (!every_operator) continue;
+    for (const char* const name : {"patches", "branch"}) CHECK(dtype(name) == "i16");
+    CHECK(dtype("hidden") == "i8");
   }
 }
 
@@ -275,9 +311,9 @@ TEST_CASE("a result of whole numbers says so", "[planner]") {
   CHECK(rule("sum") == "activation");
 }
 
-// conv -> silu, next to linear -> silu, with and without an attention after them
-TEST_CASE("convolutions of programs with attention are not rounded before a function", "[planner]") {
-  for (const bool attends : {true, false}) {
+// conv -> silu -> linear -> silu
+TEST_CASE("contractions are not rounded before a function if that is asked for", "[planner]") {
+  for (const bool wide : {true, false}) {
     Case c;
     const ValueId x = c.input("x", {1, 4, 4});
     const ValueId kernel = c.constant("kernel", {4, 4, 1}, std::vector<double>(16, 0.5));
@@ -285,19 +321,11 @@ TEST_CASE("convolutions of programs with attention are not rounded before a func
     const ValueId conv = c.add(Op::kConv, {x, kernel, ValueId()}, ConvAttrs{{1}, {0}, {0}, {1}, {0}}, "conv");
     const ValueId line = c.add(Op::kLinear, {c.add(Op::kSilu, {conv}, "a"), w, ValueId()}, "linear");
     const ValueId b = c.add(Op::kSilu, {line}, "b");
-    const ValueId scores = c.add(Op::kMatmul, {b, b}, "scores");
-    const ValueId weights =
-        attends ? c.add(Op::kSoftmax, {scores}, AxisDtypeAttrs{2, std::nullopt}, "softmax") : scores;
-    c.output(c.add(Op::kMatmul, {weights, b}, "out"));
-    const Planned found(c, kPrecision);
-    CHECK((found.output("conv") == nullptr) == attends);
-    CHECK(found.output("linear") != nullptr);
-    Precision always = kPrecision;
-    always.wide_functions = true;
-    CHECK(Planned(c, always).output("linear") == nullptr);
-    Precision never = kPrecision;
-    never.wide_functions = false;
-    CHECK(Planned(c, never).output("conv") != nullptr);
+    Precision precision = kPrecision;
+    precision.wide_functions = wide;
+    const Planned found(c.output(c.add(Op::kMatmul, {b, b}, "out")), precision);
+    CHECK((found.output("conv") == nullptr) == wide);
+    CHECK((found.output("linear") == nullptr) == wide);
   }
 }
 
