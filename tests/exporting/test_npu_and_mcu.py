@@ -256,6 +256,8 @@ def test_the_combination_is_a_recipe_of_its_own() -> None:
     made = recipes.combine([recipes.named("ethos-u55"), recipes.named("cortex-m")])
     assert made == recipes.named(RECIPE)
     assert [each.name for each in made.takers] == [NPU, MCU]
+    assert recipes.named("ethos-u55").config.precision.stream == "int16"
+    assert made.config.precision.stream is None  # kernels of the MCU add 8 bits
 
 
 # ---- a file that does not hold the plan is not written ----
