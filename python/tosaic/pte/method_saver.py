@@ -36,7 +36,8 @@ class MethodSaver:
     program : Program, Lowered or SplitLowered
     payloads : MethodPayloads
     only_host : bool
-        Leave out the groups of claimants with payloads or kernels: results of groups are not written.
+        Leave out the groups of claimants with payloads or kernels: results of groups are not written. Nothing
+        is logged.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class MethodSaver:
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
         self._ports_in = tuple(map(_with_order_of_runtime, program.inputs))
-        _warn_of_orders(self._ports_in)
+        if not only_host:
+            _warn_of_orders(self._ports_in)
         self._ports_out = program.outputs
         if isinstance(program, Program):
             self._ports_out = tuple(map(_without_order_of_view, program.outputs))
@@ -77,7 +79,8 @@ class MethodSaver:
         ]
         if self._reasons:
             return self._reasons
-        self._warn_of_written(given)
+        if not self._only_host:
+            self._warn_of_written(given)
         returned = [
             leaf.value
             if leaf.index is None
