@@ -96,10 +96,9 @@ def test_cortex_m_notes_that_nothing_is_quantized() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("recipe", ["cortex-m", "neutron+cortex-m"])
-def test_cortex_m_notes_what_to_pass_in_the_place_of_a_program(recipe: str) -> None:
+def test_cortex_m_notes_what_to_pass_in_the_place_of_a_program() -> None:
     """Before, the export failed, since it had no exported program to write the scales into."""
-    exported = torch.export.export(network(), (X,))
+    exported, recipe = torch.export.export(network(), (X,)), "cortex-m"
     program = flow(tosaic.from_exported(exported), None, recipe=recipe, samples=[(X,), (X * 0.5,)])
     assert program.ok
     (note,) = (each for each in program.notes if "Cortex-M" in each)

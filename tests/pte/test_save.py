@@ -477,8 +477,8 @@ def test_a_group_of_a_claimant_that_does_not_read_tosa_is_a_reason(tmp_path: Pat
     example = make("portable")
     exported = torch.export.export(example.module, example.inputs)
     quantized = tosaic.quantize(exported, [example.inputs], progress=False)
-    split = tosaic.lower(quantized, unsupported="split", claimants=["cortex-m55"])
-    with pytest.raises(tosaic.UnsupportedOp, match="'group0' is for cortex-m55, which does not read TOSA"):
+    split = tosaic.lower(quantized, unsupported="split", claimants=["neutron"])
+    with pytest.raises(tosaic.UnsupportedOp, match="'group0' is for neutron, which does not read TOSA"):
         split.save(tmp_path / "m.pte")
 
 

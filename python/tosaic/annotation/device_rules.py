@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,11 +39,18 @@ def _is_image(plan: Plan, node: str) -> bool:
     return call.dtype == "f32" and len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
 
 
-def symmetric_products(plan: Plan) -> None:
-    """A rule: operands of matrix products have zero point 0, as Neutron needs it."""
+def symmetric_products(plan: Plan, *, calls: Collection[str] | None = None) -> None:
+    """A rule: operands of matrix products have zero point 0, as Neutron needs it.
+
+    Parameters
+    ----------
+    plan : Plan
+    calls : collection of str, optional
+        Names of the calls to which the rule applies. None: to all.
+    """
     group_of = {slot: group for group in plan.groups() for slot in group.slots}
     for call in plan.graph:
-        if not call.target.startswith(_PRODUCTS):
+        if not call.target.startswith(_PRODUCTS) or (calls is not None and call.name not in calls):
             continue
         for operand in call.operands:
             slot = Edge(operand.producer, call.name)

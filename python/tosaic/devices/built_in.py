@@ -29,15 +29,13 @@ _CORTEX_M = DeviceRecipe(
     "int8 for kernels of CMSIS-NN on a Cortex-M55.",
     ("cortex-m55",),
     every_operator=True,
-    rules=("one-scale-linear",),
-    stages=(("cortex-m", "cortex_m"),),
+    stages=("kernels", ("cortex-m", "cortex_m")),
 )
 _NEUTRON = DeviceRecipe(
     "neutron",
     "int8 for a Neutron NPU: its plan, and the integer program and inputs of each group.",
     ("neutron",),
     every_operator=True,
-    rules=("symmetric-products",),
     stages=(),
     partners=("cortex-m",),
 )
@@ -46,8 +44,8 @@ _MORE: dict[str, dict[str, Any]] = {
     "vgf": {"payload": VGF_PAYLOAD, "recipes": VGF_RECIPES},
     "ethos-u55": {"payload": VELA_PAYLOAD, "recipes": U55_RECIPES},
     "ethos-u85": {"payload": VELA_PAYLOAD, "recipes": U85_RECIPES},
-    "cortex-m": {"recipes": (_CORTEX_M,), "kernel_library": "cortex_m"},
-    "neutron": {"recipes": (_NEUTRON,)},
+    "cortex-m": {"recipes": (_CORTEX_M,), "rules": ("one-scale-linear",), "kernel_library": "cortex_m"},
+    "neutron": {"recipes": (_NEUTRON,), "rules": ("symmetric-products",)},
     "grid-sampler": {"is_kernels": True},
 }
 """By family: the fields that the core's tables do not have."""

@@ -233,6 +233,9 @@ class Device:
     payload : Payload, optional
         The payload of groups. None: groups have none.
     recipes : sequence of DeviceRecipe
+    rules : sequence of str or rule
+        Rules of quantization for the nodes that its claimants take, as in `DeviceRecipe`. Each has a field
+        ``where``, or is a `Custom` whose function has a parameter ``calls``: the names of these nodes' calls.
     kernel_library : str
         The library of ExecuTorch whose kernels compute nodes: ``cortex_m``.
     is_kernels : bool
@@ -266,6 +269,7 @@ class Device:
 
     payload: Payload | None = None
     recipes: Sequence[DeviceRecipe] = ()
+    rules: Sequence[Any] = ()
     kernel_library: str = ""
     is_kernels: bool = False
 

@@ -81,7 +81,9 @@ def _recipe(family: str, macs: int, member: str) -> DeviceRecipe:
     fast, so the sums of a residual stream have 16.
     """
     summary = f"int8 for an {family} with {macs} multipliers."
-    return DeviceRecipe(family.lower(), summary, (member,), every_operator=True, stream="int16")
+    return DeviceRecipe(
+        family.lower(), summary, (member,), every_operator=True, stream="int16", partners=("cortex-m",)
+    )
 
 
 U55_RECIPES = (_recipe("Ethos-U55", 128, "ethos-u55-128"),)

@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -140,6 +141,8 @@ def core_claimant(kind: str) -> _core.Claimant:
 def recipe_of(where: str, target: str) -> DeviceRecipe | None:
     """Returns the recipe of a device, by the name of the family or of a member; None for a TOSA target.
 
+    It has the rules of the device, which apply to all calls of a program for this device alone.
+
     Raises
     ------
     InvalidGraph
@@ -158,7 +161,8 @@ def recipe_of(where: str, target: str) -> DeviceRecipe | None:
             expected=f"a TOSA target, such as TOSA-1.0+INT, or a device of {', '.join(known)}",
             got=shown(target),
         )
-    return device.recipes[0]
+    recipe = device.recipes[0]
+    return replace(recipe, rules=(*recipe.rules, *device.rules))
 
 
 def claimant_names() -> tuple[str, ...]:

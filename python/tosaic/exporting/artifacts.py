@@ -28,7 +28,7 @@ from tosaic.base.options import invalid
 from tosaic.base.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
 from tosaic.exporting.scenario import write_scenario
 from tosaic.lowering.lowered import Lowered
-from tosaic.partitions.payload_kinds import is_kernels
+from tosaic.partitions.payload_kinds import has_kernels, is_kernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.method_writer import PtePayload
 from tosaic.pte.save import save_pte
@@ -64,11 +64,14 @@ def _write(result: ExportResult, folder: Path) -> None:
             write_bytes(groups / f"{name}.{kind}", payload.data)
     for name, arrays in _entering(result).items():
         write_arrays(groups / f"{name}.inputs.npz", arrays)
-    if _has_pte(result):
+    reason = _why_no_pte(result)
+    if not reason:
         try:
             save_pte(lowered, folder / f"{result.name}{PTE.suffix}", payloads=payloads, sidecar=True)
-        except _core.UnsupportedOp as error:  # a node of the host has no kernel
-            result.notes = tuple(dict.fromkeys([*result.notes, f"there is no .pte file: {error}"]))
+        except _core.UnsupportedOp as error:  # a node has no kernel
+            reason = str(error)
+    if reason:
+        result.notes = tuple(dict.fromkeys([*result.notes, f"there is no .pte file: {reason}"]))
     write_text(folder / "io.json", result.io.to_json() + "\n")
     if result.samples:
         file = folder / f"{result.name}{PTE.suffix}"
@@ -88,11 +91,15 @@ def _write(result: ExportResult, folder: Path) -> None:
         write_bytes(folder / name, contents)
 
 
-def _has_pte(result: ExportResult) -> bool:
-    """True if each claimant with groups has a runtime for their payload, or kernels that compute them."""
+def _why_no_pte(result: ExportResult) -> str:
+    """Returns the groups whose claimants have neither a payload nor kernels; empty if a file can have all."""
     lowered = result.lowered
-    takers = {lowered.claimants[group.claimant] for group in lowered.partitions.groups}
-    return all(taker.target or is_kernels(taker) for taker in takers)
+    takers = ((group, lowered.claimants[group.claimant]) for group in lowered.partitions.groups)
+    return "; ".join(
+        f"group '{group.name}' is for {taker.name}, which has no payload and no kernels"
+        for group, taker in takers
+        if not (taker.target or is_kernels(taker) or has_kernels(taker))
+    )
 
 
 def _write_recipe(result: ExportResult, folder: Path) -> None:

@@ -36,6 +36,8 @@ class ExportContext:
     exported : torch.export.ExportedProgram, optional
     program : Program, optional
         The program of floats.
+    rules : tuple of rule
+        The rules of quantization: the recipe's, and those of devices for the calls that their claimants take.
     quantized : Program, optional
     lowered : SplitLowered, optional
     trained : torch.nn.Module, optional
@@ -48,6 +50,7 @@ class ExportContext:
     inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     exported: Any = None
     program: Program | None = None
+    rules: tuple[Any, ...] = ()
     quantized: QuantizedProgram | Program | None = None
     lowered: SplitLowered | None = None
     trained: Any = None

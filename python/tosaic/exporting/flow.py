@@ -12,10 +12,10 @@ import copy
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from tosaic.exporting.checks import (
     program_runs,
     raw_runs,
 )
+from tosaic.exporting.claimed_calls import Claims, changed_claims, rules_by_claim
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
 from tosaic.lowering.samplers import rgba
@@ -125,6 +126,7 @@ class Flow:
         self._held: list[Arrays] = []
         self._more: list[Arrays] = []  # additional samples, for outputs of few elements
         self._narrow: set[tuple[str, str]] = set()
+        self._claims: Claims = {}
         self._wide: Program | None = None  # the program to lower, with the four channels of `rgba`
         self.seconds: dict[str, float] = {}
         self.checks: list[StageCheck] = []
@@ -197,26 +199,26 @@ class Flow:
         program: Any = context.program
         runs = self._runs()
         stages = recipe.at("quantize")
+        has_floats = any(is_float(each.dtype) for each in program.graph.values)
+        context.rules = tuple(recipe.rules)
+        if recipe.config is not None and has_floats:
+            first = list(islice(runs, 1))
+            runs = chain(first, runs)
+            rules, self._claims = rules_by_claim(
+                recipe.takers, lambda more: self._quantized(first, (*recipe.rules, *more))
+            )
+            context.rules = (*recipe.rules, *rules)
         if stages:
             made = self._run_stage(stages[0], self._quantizable())
             context.set_quantized(made, made if isinstance(made, Program) else self._imported(made))
-        elif recipe.config is not None and not any(is_float(each.dtype) for each in program.graph.values):
+        elif recipe.config is not None and not has_floats:
             context.note("nothing is quantized: the program has no floats")
         elif recipe.config is not None:
-            quantized = quantize(
-                self._quantizable(),
-                runs,
-                config=recipe.config,
-                rules=tuple(recipe.rules),
-                tools=tuple(recipe.tools),
-                progress=False,
-                bind=None if context.exported is None else self._options.bind,
-                operators=() if context.exported is None else self._options.operators,
-            )
+            quantized = self._quantized(runs, context.rules, tools=tuple(recipe.tools))
             context.set_quantized(quantized, quantized)
-        if len(self._held) < self._options.check_samples:
-            for _ in islice(runs, self._options.check_samples - len(self._held)):
-                pass
+        while len(self._held) < self._options.check_samples:
+            if next(runs, None) is None:
+                break
         if context.quantized is not None:
             for texts in (saturated, infinite_masks):
                 for text in texts(context.quantized, self._held):
@@ -227,6 +229,21 @@ class Flow:
             context.quantized = self._staged("quantized", context.quantized)
         for bias in saturated_biases((context.quantized or program).graph):
             context.note(str(bias))
+
+    def _quantized(
+        self, runs: Iterable[Arrays], rules: Sequence[Any], *, tools: Sequence[Any] = ()
+    ) -> QuantizedProgram:
+        context = self.context
+        return quantize(
+            self._quantizable(),
+            runs,
+            config=context.recipe.config,
+            rules=tuple(rules),
+            tools=tools,
+            progress=False,
+            bind=None if context.exported is None else self._options.bind,
+            operators=() if context.exported is None else self._options.operators,
+        )
 
     def _narrow_operands(self, quantized: Program) -> tuple[NarrowOperand, ...]:
         """Returns operands of joins with few integers: over all samples, or over the checks' samples."""
@@ -251,6 +268,8 @@ class Flow:
         )
         if note := context.lowered.partitions.note:
             context.note(note)
+        for text in changed_claims(self._claims, context.lowered.partitions):
+            context.note(text)
         context.lowered = self._staged("lowered", context.lowered)
         for each in collapsed_operands(source.graph, *tosa_graphs(context.lowered)):
             if (each.node, each.operand) not in self._narrow:

@@ -85,6 +85,12 @@ def is_kernels(claimant: Claimant) -> bool:
     return device is not None and device.is_kernels
 
 
+def has_kernels(claimant: Claimant) -> bool:
+    """True if kernels of a library compute the integers of a claimant's nodes, each by its own call."""
+    device = device_of(claimant.kind)
+    return device is not None and device.kernel_library != ""
+
+
 def spec_entries(payload: Payload, claimant: Claimant, runtime: str, flags: Sequence[str]) -> dict[str, str]:
     """Returns the compile specs of a delegate, by key.
 

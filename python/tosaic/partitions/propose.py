@@ -26,25 +26,16 @@ from tosaic.lowering.macs import macs_by_node
 from tosaic.lowering.pipeline import Pipeline
 from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.emitted import Barred, exceeded_limits, unfit_nodes
+from tosaic.partitions.payload_kinds import has_kernels
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 
 _log = logging.getLogger("tosaic.partition")
-_NO_WORK = frozenset(
-    (
-        "quantize",
-        "dequantize",
-        "reshape",
-        "permute",
-        "clone",
-        "expand",
-        "slice",
-        "split",
-        "cat",
-        "stack",
-        "cast",
-    )
-)
-"""Operators that only move or convert elements: they do not count for the least size of a group."""
+_MOVES = frozenset(("reshape", "permute", "clone", "expand", "slice", "split", "cat", "stack", "cast"))
+_NO_WORK = _MOVES | {"quantize", "dequantize"}
+"""Operators that only move or convert elements: they do not count for the least size of a group.
+
+A claimant with kernels has some that quantize and dequantize; for it, only moves do not count.
+"""
 
 
 def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
@@ -324,8 +315,15 @@ class _Maker:
     def claim(self, supported: Sequence[Any], rejections: Sequence[Callable[..., Any] | None]) -> Any:
         """Returns groups by node, claimants by group, the proven least counts, and refused nodes."""
         sizes = [int(node.op not in _NO_WORK) for node in self._nodes]
+        with_kernels = [int(node.op not in _MOVES) for node in self._nodes]
         claims = [
-            (flags, self._connected and each.connected, sizes, each.least_size, rejection)
+            (
+                flags,
+                self._connected and each.connected,
+                with_kernels if has_kernels(each) else sizes,
+                each.least_size,
+                rejection,
+            )
             for flags, each, rejection in zip(supported, self._claimants, rejections, strict=True)
         ]
         return self._dag.claim(claims, self._together, self._values)

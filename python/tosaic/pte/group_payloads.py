@@ -20,6 +20,7 @@ from tosaic.partitions.payload_kinds import (
     require_tool,
     spec_entries,
 )
+from tosaic.pte.group_kernels import library_of
 from tosaic.pte.method_writer import PtePayload
 
 _WHERE = "save"
@@ -115,6 +116,10 @@ class MethodPayloads:
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""
         return is_kernels(self.claimants[claimant])
+
+    def has_library(self, claimant: str) -> bool:
+        """True if kernels of a library compute the integers of a claimant's groups."""
+        return library_of(self.claimants[claimant]) is not None
 
 
 def empty_payloads(methods: Mapping[str, Any]) -> dict[str, PtePayload]:

@@ -20,6 +20,7 @@ from tosaic.pte.calls import KernelWriter, Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
 from tosaic.pte.facts import MethodFacts
 from tosaic.pte.input_count import input_count, is_reshaped
+from tosaic.pte.kernels.libraries import scratch_operands
 from tosaic.pte.payloads import Place, program_of_payload, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
@@ -113,7 +114,9 @@ class InstructionReader:
 
     def _tensors(self, operands: Sequence[int], results: Sequence[int]) -> None:
         """Reads a call whose results are tensors."""
-        arguments = [self.values.value(each) for each in operands]
+        first = len(operands) - scratch_operands(self.writer.target[0])
+        arguments = [self.values.value(each) for each in operands[:first]]
+        arguments += [self.values.scratch(each) for each in operands[first:]]
         for argument in arguments:
             if isinstance(argument, NoValue):
                 raise self.writer.without_value(argument)

@@ -16,6 +16,7 @@ from tosaic.lowering.lowered import Lowered
 from tosaic.ports.ports import Port, caller_inputs, caller_outputs, first_inputs
 from tosaic.program.program import Program
 from tosaic.pte.containers import text_of
+from tosaic.pte.group_kernels import GroupKernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.quantization import dequantized, quantized
@@ -34,13 +35,20 @@ class MethodSaver:
     writer : MethodWriter
     program : Program, Lowered or SplitLowered
     payloads : MethodPayloads
+    only_host : bool
+        Leave out the groups of claimants with payloads or kernels: results of groups are not written. Nothing
+        is logged.
     """
 
-    def __init__(self, writer: MethodWriter, program: Any, payloads: MethodPayloads) -> None:
+    def __init__(
+        self, writer: MethodWriter, program: Any, payloads: MethodPayloads, *, only_host: bool = False
+    ) -> None:
+        self._only_host = only_host
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
         self._ports_in = tuple(map(_with_order_of_runtime, program.inputs))
-        _warn_of_orders(self._ports_in)
+        if not only_host:
+            _warn_of_orders(self._ports_in)
         self._ports_out = program.outputs
         if isinstance(program, Program):
             self._ports_out = tuple(map(_without_order_of_view, program.outputs))
@@ -71,7 +79,8 @@ class MethodSaver:
         ]
         if self._reasons:
             return self._reasons
-        self._warn_of_written(given)
+        if not self._only_host:
+            self._warn_of_written(given)
         returned = [
             leaf.value
             if leaf.index is None
@@ -82,6 +91,11 @@ class MethodSaver:
         self._write_back()
         self._writer.finish(inputs, outputs, (text_of(signature.inputs), text_of(signature.outputs)))
         return []
+
+    @property
+    def delegates(self) -> Sequence[tuple[PtePayload, str, str]]:
+        """The payload, the claimant and the target of each delegate."""
+        return tuple(self._delegates)
 
     def recorded(self) -> SidecarMethod:
         """Returns the sidecar's entry of the method that was written."""
@@ -195,10 +209,10 @@ class MethodSaver:
         made = None if group is not None else write_node(self._host, node, operands)
         if made is not None:
             return made
-        what = f"no kernel for {node.op!r}" if group is None else _not_read(name, group.claimant)
-        origin = node.origin
-        at = f" ({origin.source})" if origin is not None and origin.source else ""
-        self._reasons.append(f"{what}, node '{node.name}'{at}")
+        what = f"no kernel for {_named(node)}"
+        if group is not None:
+            what = f"{_not_read(name, group.claimant)}, {_named(node).partition(', ')[2]}"
+        self._reasons.append(what)
         return self._stand_ins(node.results)
 
     def _stand_ins(self, values: Sequence[Any]) -> list[Held]:
@@ -223,9 +237,13 @@ class MethodSaver:
 
     def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
         """Calls the delegate of a group, between conversions of inputs and outputs; returns its results."""
+        if self._only_host and claimant is not None and not self._payloads.is_kernels(claimant):
+            return [self._host.new(port.dtype, port.shape) for port in part.outputs]
         payload = self._payloads.payload(name, part, claimant)
         if payload is None and claimant is not None and self._payloads.is_kernels(claimant):
             return self._as_kernels(part, operands)
+        if payload is None and claimant is not None and self._payloads.has_library(claimant):
+            return self._as_library_calls(part, operands, claimant)
         if payload is None:
             self._reasons.append(_not_read(name, claimant))
             return self._stand_ins(part.outputs)
@@ -259,6 +277,19 @@ class MethodSaver:
                 read = [None if each is None else self._value(each) for each in node.operands]
                 results = self._node(node, read, {})
                 self._values |= {value.id: made for value, made in zip(node.results, results, strict=True)}
+            return [self._value(output.value) for output in graph.outputs]
+        finally:
+            self._values = held
+
+    def _as_library_calls(self, part: Lowered, operands: Sequence[Held], claimant: str) -> list[Held]:
+        """Writes a group as calls of kernels that compute its integers."""
+        kernels = GroupKernels(self._host, part, self._payloads.claimants[claimant])
+        graph = part.source.graph
+        held = dict(self._values)
+        self._values = {port.value.id: each for port, each in zip(graph.inputs, operands, strict=True)}
+        try:
+            kernels.write(self._value, self._values)
+            self._reasons += [f"{claimant} has no kernel for {_named(node)}" for node in kernels.refused]
             return [self._value(output.value) for output in graph.outputs]
         finally:
             self._values = held
@@ -316,6 +347,13 @@ class MethodSaver:
                 f"output '{port.path or port.name}' is dequantized in a way without a kernel"
             )
         return held if made is None else made
+
+
+def _named(node: _core.Node) -> str:
+    """Returns the operator and the name of a node, with its source line."""
+    origin = node.origin
+    at = f" ({origin.source})" if origin is not None and origin.source else ""
+    return f"{node.op!r}, node '{node.name}'{at}"
 
 
 def _recorded(payload: PtePayload, claimant: str, target: str) -> SidecarDelegate:

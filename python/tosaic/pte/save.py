@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tosaic import _core
 from tosaic.base.options import checked, invalid, refusal, shown, unsupported
 from tosaic.base.writing import check_place
 from tosaic.lowering.lowered import Lowered
@@ -88,8 +89,8 @@ def save_pte(
     >>> tosaic.save_pte({"encode": encoder, "decode": decoder}, "model.pte")  # doctest: +SKIP
     """
     from tosaic.lowering.sidecar import save_without_sidecar, sidecar_path, write_both
-    from tosaic.pte.file_writer import check
     from tosaic.pte.group_payloads import GroupPayloads
+    from tosaic.pte.held_plan import require_plan
     from tosaic.pte.sidecar import pte_sidecar_text
 
     methods = methods_of(programs, _WHERE)
@@ -97,11 +98,18 @@ def save_pte(
     if sidecar:
         check_place(sidecar_path(path))
     file, savers = _written(methods, GroupPayloads(methods, payloads or {}, flags or {}))
+    hosts = _float_calls_of_hosts(methods)
+
+    def checked_file(data: Buffer) -> None:
+        read = _core.read_pte(data)  # checks every index and place
+        for name, (split, host) in hosts.items():
+            require_plan(name, split, read, host, savers[name].delegates)
+
     if not sidecar:
-        return save_without_sidecar(path, file.pieces(), check)
+        return save_without_sidecar(path, file.pieces(), checked_file)
 
     def text_of(data: Buffer) -> str:
-        check(data)
+        checked_file(data)
         return pte_sidecar_text([saver.recorded() for saver in savers.values()], data)
 
     return write_both(path, file.pieces(), text_of)
@@ -155,6 +163,28 @@ def _written(
     if reasons:
         raise _refusal(reasons)
     return file, savers
+
+
+def _float_calls_of_hosts(
+    methods: Mapping[str, Any],
+) -> dict[str, tuple[SplitLowered, list[tuple[str, int]]]]:
+    """Returns each split program, with its float kernels without the groups: those of the host's nodes."""
+    from tosaic.pte.file_writer import FileWriter
+    from tosaic.pte.group_payloads import GroupPayloads
+    from tosaic.pte.held_plan import float_calls
+    from tosaic.pte.method_saver import MethodSaver
+    from tosaic.pte.method_writer import MethodWriter
+
+    found: dict[str, tuple[SplitLowered, list[tuple[str, int]]]] = {}
+    for name, program in methods.items():
+        if getattr(program, "partitions", None) is None:
+            continue
+        file = FileWriter()
+        payloads = GroupPayloads({name: program}, {}, {}).of_method(name)
+        MethodSaver(MethodWriter(file, name), program, payloads, only_host=True).write()
+        (method,) = _core.read_pte(file.finish()).methods
+        found[name] = program, list(float_calls(method).items())
+    return found
 
 
 def _require_program(name: Any, program: Any, where: str) -> None:

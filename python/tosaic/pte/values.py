@@ -86,6 +86,10 @@ class ValueReader:
         ref = self._state(state, self._method.values[state])
         return ref if state == index else self.reinterpreted(ref, self._method.values[state], index)
 
+    def scratch(self, index: int) -> Ref:
+        """Returns a value for the temporary buffer of a kernel: its bytes mean nothing before the call."""
+        return self._zeros_of(f"scratch_{index}", index, self._method.values[index])
+
     def known(self, index: int) -> Ref | None:
         """Returns the current value of a tensor; None if nothing has written it."""
         tensor = self._method.values[index]
@@ -186,9 +190,12 @@ class ValueReader:
 
     def _empty(self, index: int, tensor: _core.PteTensor) -> Ref:
         """Returns a tensor without elements, which may be read before it is written."""
+        return self._zeros_of(f"empty_{index}", index, tensor)
+
+    def _zeros_of(self, name: str, index: int, tensor: _core.PteTensor) -> Ref:
         code = self._dtype(index, tensor)
         array = self._zeros(index, tensor, code)
-        value = self._writer.builder.add_constant(constant_of(f"empty_{index}", "lifted", array, code))
+        value = self._writer.builder.add_constant(constant_of(name, "lifted", array, code))
         return Ref(value, code, tuple(tensor.sizes))
 
     def _zeros(self, index: int, tensor: _core.PteTensor, code: int) -> np.ndarray[Any, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.device_rules import rules_of
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.rules import Custom
 from tosaic.base.options import invalid, shown
 from tosaic.devices.device import DeviceRecipe
-from tosaic.devices.registry import devices
+from tosaic.devices.registry import device_of, devices
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
@@ -56,6 +59,33 @@ _TOSA: dict[str, Callable[[], Recipe]] = {
     "tosa-int16x8": _tosa_int16x8,
     "tosa-fp16": _tosa_fp16,
 }
+
+
+def device_rules(claimants: Sequence[Claimant]) -> Iterator[tuple[str, Any]]:
+    """Yields the rules of devices for the nodes they take, each after the name of the claimant."""
+    for claimant in claimants:
+        device = device_of(claimant.kind)
+        for rule in rules_of(() if device is None else device.rules):
+            yield claimant.name, rule
+
+
+def rule_for(rule: Any, calls: Collection[str]) -> Custom:
+    """Returns a rule of a device that applies to some calls only; others stay as the plan has them."""
+    function = _for_calls if hasattr(rule, "where") else _custom_for_calls
+    name = getattr(rule, "name", "") or type(rule).__name__
+    return Custom(partial(function, rule=rule, calls=frozenset(calls)), name, allow_unmatched=True)
+
+
+def _for_calls(plan: Plan, *, rule: Any, calls: frozenset[str]) -> None:
+    names = tuple(call.name for call in plan.graph if call.name in calls)
+    if names:
+        plan.apply(replace(rule, where=replace(rule.where, nodes=names), allow_unmatched=True))
+
+
+def _custom_for_calls(plan: Plan, *, rule: Custom, calls: frozenset[str]) -> Plan | None:
+    function: Any = rule.function
+    found: Plan | None = function(plan, calls=calls)
+    return found
 
 
 _STAGES = {"kernels": register_kernels, "cortex_m": cortex_m_kernels}

@@ -13,7 +13,7 @@ all recipes in their order, each once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic.base.options import cut, invalid, is_mapping
@@ -21,6 +21,7 @@ from tosaic.base.visible import one_line
 from tosaic.recipes.texts import text_of
 
 if TYPE_CHECKING:
+    from tosaic.annotation.config import QConfig
     from tosaic.recipes.recipe import Recipe
 
 _LISTS = ("rules", "tools", "stages", "claimants", "passes")
@@ -63,12 +64,30 @@ def combined(recipes: Sequence[Recipe], name: str | None) -> dict[str, Any]:
         fields[field] = _distinct(entry for each in recipes for entry in getattr(each, field))
     for field in _MAPPINGS:
         fields[field] = merged(getattr(each, field) for each in recipes)
-    for field in ("config", "objective"):
-        said = [getattr(each, field) for each in recipes if getattr(each, field) is not None]
-        fields[field] = said[0] if said else None
+    fields["objective"] = next((each.objective for each in recipes if each.objective is not None), None)
+    fields["config"] = _common_config([each.config for each in recipes if each.config is not None])
     asked = any(each.rgba is not None for each in recipes)
     fields["rgba"] = merged(each.rgba_ports for each in recipes) or (True if asked else None)
     return fields
+
+
+def _common_config(configs: Sequence[QConfig]) -> QConfig | None:
+    """Returns the only configuration; without streams if the configurations differ in streams alone."""
+    if not configs or all(each == configs[0] for each in configs):
+        return configs[0] if configs else None
+    return _without_streams(configs[0])
+
+
+def _without_streams(config: QConfig) -> QConfig:
+    """Returns a configuration in which residual streams have the integers of other activations.
+
+    A stream of other integers is what one device prefers. All devices take the integers of activations.
+    """
+    selections = tuple(
+        (where, None if precision is None else replace(precision, stream=None))
+        for where, precision in config.selections
+    )
+    return replace(config, selections=selections)
 
 
 def differences(here: Recipe, there: Recipe) -> tuple[Difference, ...]:
@@ -120,6 +139,8 @@ def _require_agreement(recipes: Sequence[Recipe]) -> None:
     for recipe in recipes:
         for subject, text, value in _claims(recipe):
             author, _, other = claimed.setdefault(subject, (recipe.name, text, value))
+            if subject == "config" and _without_streams(other) == _without_streams(value):
+                continue
             if other != value:
                 conflicts.append(
                     f"{text} is {cut(text_of(other))} in recipe '{author}' "

@@ -6,6 +6,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.base.options import shown
+from tosaic.partitions.payload_kinds import has_kernels
 
 
 def register_kernels(lowered: Any, context: Any) -> None:
@@ -25,12 +26,13 @@ def register_kernels(lowered: Any, context: Any) -> None:
         context.add_file("kernels.yaml", found.to_yaml())
 
 
-def cortex_m_kernels(_: Any, context: Any) -> None:
+def cortex_m_kernels(lowered: Any, context: Any) -> None:
     """Adds ExecuTorch's program for Cortex-M: ``model.cortex_m.pte``, and ``kernels.cortex_m.yaml``.
 
     ExecuTorch's passes make operators of ``cortex_m`` from the nodes that the plan assigns to Cortex-M
     (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report names them.
-    The file is left out if the model is a `tosaic.Program`, which cannot become a program of torch.
+    The file is left out if the model is a `tosaic.Program`, which cannot become a program of torch, and if
+    another claimant takes nodes: ``model.pte`` then has its delegates and the kernels of Cortex-M.
     """
     from tosaic.executorch.cortex_m.program import cortex_m_program, half_conversion
     from tosaic.fx.io.extract_io import extract_io_quant
@@ -39,11 +41,20 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     from tosaic.registration.listing import kernel_list
 
     quantized, recipe = context.quantized_for_torch(), context.recipe
+    if context.quantized is None:
+        context.note("no program of Cortex-M kernels: nothing is quantized")
+        return
+    others = _others(lowered)
+    if others:
+        if any(not each.target for each in others):
+            names = ", ".join(each.name for each in others)
+            context.note(
+                f"no program of Cortex-M kernels: it would compute the nodes of {names} with floats. The "
+                "folder has their groups"
+            )
+        return
     if quantized is None:
-        reason = (
-            "nothing is quantized" if context.quantized is None else "a stage changed the quantized program"
-        )
-        context.note(f"no program of Cortex-M kernels: {reason}")
+        context.note("no program of Cortex-M kernels: a stage changed the quantized program")
         return
     is_ours = isinstance(quantized, QuantizedProgram)
     if is_ours and not quantized.is_of_exported:
@@ -83,6 +94,12 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     data = bytes(made.edge.to_executorch().buffer)
     context.add_file(f"{context.name}.cortex_m.pte", data)
     context.add_file("kernels.cortex_m.yaml", kernel_list(data, names=[context.name]).to_yaml())
+
+
+def _others(lowered: Any) -> list[Any]:
+    """Returns the claimants with groups that have no kernels: their nodes would be computed with floats."""
+    takers = {group.claimant: lowered.claimants[group.claimant] for group in lowered.partitions.groups}
+    return [each for each in takers.values() if not has_kernels(each)]
 
 
 def _with_effects(program: Any) -> list[str]:

@@ -13,8 +13,9 @@ def qat(train: Callable[[Any], object]) -> Stage:
     """Returns a stage that trains a model with quantization in its graph, instead of calibrating it.
 
     The module is exported in training mode, and gets torchao's fake quantization by the `config` and the
-    `rules` of the recipe. `train` trains it. The caller's module is not changed. The check ``trained``
-    of `tosaic.export_model` compares the quantized program with the trained module.
+    `rules` of the recipe, and by the rules of devices for the calls that they take. `train` trains it. The
+    caller's module is not changed. The check ``trained`` of `tosaic.export_model` compares the quantized
+    program with the trained module.
 
     Parameters
     ----------
@@ -43,6 +44,6 @@ def train_quantized(_exported: Any, context: Any, *, train: Callable[[Any], obje
 
     recipe = context.recipe
     program, context.trained = trained_program(
-        context.model, context.inputs, recipe.config, recipe.rules, train
+        context.model, context.inputs, recipe.config, context.rules, train
     )
     return program

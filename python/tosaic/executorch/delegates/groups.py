@@ -23,6 +23,7 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.base.problems import Problem
+from tosaic.devices.registry import devices
 from tosaic.executorch.delegates.claimant_rules import ClaimantRules
 from tosaic.executorch.delegates.program import constant_placeholders, delegate_program
 from tosaic.executorch.wrapping.regroup import TAG, Tag, is_taken, regrouped
@@ -277,6 +278,9 @@ def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]
     """Returns why a call cannot be imported: problem, expected, got; empty if it can."""
     if is_taken(node):
         return ("it is taken from a call that stays outside",) if node.all_input_nodes[0] in left_out else ()
+    library = _kernel_library(node)
+    if library:
+        return (f"a kernel of the library '{library}' computes it already",)
     if operator_of(node) is None:
         return ("control flow and delegates of others stay with ExecuTorch",)
     for each in (node, *node.all_input_nodes):
@@ -295,6 +299,13 @@ def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]
             if tensor.dtype not in CODE_OF:
                 return (f"node '{each.name}' has a dtype that tosaic does not have", "", str(tensor.dtype))
     return ()
+
+
+def _kernel_library(node: Node) -> str:
+    """Returns the library of a claimant's kernel, if a node calls one; else empty."""
+    schema = getattr(operator_of(node), "_schema", None)
+    library, _, _ = str(getattr(schema, "name", "")).partition("::")
+    return library if library in {each.kernel_library for each in devices() if each.kernel_library} else ""
 
 
 def _place(node: Node) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.base.dtypes import TORCH
 from tosaic.base.quantization import QParams
 from tosaic.calibration.plan_program import PlannedProgram
+from tosaic.fx.io.quantize_calls import is_dequantize, is_quantize
 from tosaic.fx.quantizer.functional_parts import with_functional_parts
 from tosaic.fx.quantizer.graph import attribute_at, bodies_of
 from tosaic.fx.quantizer.held_annotations import KEY
@@ -41,6 +42,7 @@ from tosaic.fx.quantizer.state_writes import (
     with_rounded_writes,
 )
 from tosaic.fx.quantizer.symbolic_sizes import bound_sizes, exported_again, warn_of_sizes
+from tosaic.fx.quantizer.write import note_for_arm
 
 if TYPE_CHECKING:
     from tosaic.calibration.draft import Draft
@@ -60,7 +62,21 @@ def to_exported(exported: Any, draft: Draft, *, symbolic: bool = True) -> torch.
         _inputs_as_states(converted, states)
     if symbolic and quantizer.is_fixed:
         warn_of_sizes("it writes a part of a tensor whose place depends on a symbolic size")
-    return exported_again(exported, converted, sizes, symbolic=symbolic and not quantizer.is_fixed)
+    found = exported_again(exported, converted, sizes, symbolic=symbolic and not quantizer.is_fixed)
+    _note_quantized(found)
+    return found
+
+
+def _note_quantized(exported: torch.export.ExportedProgram) -> None:
+    """Records for the lowering of ExecuTorch's backends by Arm which calls compute with integers.
+
+    Without the notes, their passes leave quantize and dequantize calls, and the call between them computes
+    with floats.
+    """
+    for node in exported.graph.nodes:
+        if node.op == "call_function" and not is_quantize(node) and not is_dequantize(node):
+            reads = any(each.op == "call_function" and is_dequantize(each) for each in node.all_input_nodes)
+            note_for_arm(node, quantized=reads or any(map(is_quantize, node.users)))
 
 
 def _remove_folded_norms(module: GraphModule, planned: PlannedProgram, names: Mapping[Node, str]) -> None:
