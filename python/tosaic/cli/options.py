@@ -118,7 +118,7 @@ def add_calibration(command: argparse.ArgumentParser) -> None:
         "--for",
         dest="plan_for",
         metavar="DEVICE",
-        help="plan for a device, such as ethos-u85-256 (default: the most precise plan)",
+        help="make the plan that costs this device least (default: the most precise plan)",
     )
     command.add_argument(
         "--weight-bits", type=int, metavar="N", help="bits of weights, 2 to 8 (default: 8); stored as int8"

@@ -125,7 +125,7 @@ def quantize(
 
     require_use("quantize", bind, program, operators=operators)
     if not isinstance(target, str | None):
-        raise refusal("quantize", "target", "the name of a device, such as 'ethos-u85-256', or None", target)
+        raise refusal("quantize", "target", "the name of a device or of a TOSA target, or None", target)
     if config is not None and not isinstance(config, QConfig):
         raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
     if not isinstance(rules, list | tuple) or not all(map(callable, rules)):
