@@ -210,7 +210,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "most_cost": lambda value: is_number(value) and value >= 1,
     "points": lambda value: is_whole(value) and value >= 0,
     "progress": is_flag,
-    "wanted_db": lambda value: value is None or is_number(value),
+    "least_db": lambda value: value is None or is_number(value),
     "operators": lambda value: value is None or (isinstance(value, list | tuple | range) and not value),
     "pipeline": lambda value: value is None,
     "pipelines": lambda value: value is None,

@@ -501,7 +501,7 @@ def test_sensitivity_of_bfloat16() -> None:
 
 @pytest.fixture(scope="module")
 def sensitivity(exported) -> Any:
-    return tosaic.sensitivity(exported, SAMPLES[:8], wanted_db=58.0, progress=False)
+    return tosaic.sensitivity(exported, SAMPLES[:8], least_db=58.0, progress=False)
 
 
 def test_sensitivity_finds_a_cheap_mix_that_is_as_good_as_asked(exported, sensitivity) -> None:
@@ -532,13 +532,13 @@ def test_a_sensitivity_has_a_report_and_a_plot(sensitivity, tmp_path) -> None:
     assert sensitivity.plot(tmp_path / "curve.svg") in (tmp_path / "curve.svg").read_text()
     assert "<svg" in sensitivity.report().html
     with pytest.raises(tosaic.QuantMismatch, match="no mix of int8, int16x8 with 500 dB"):
-        sensitivity.mix(wanted_db=500)
+        sensitivity.mix(least_db=500)
     assert sensitivity.mix(most_cost=1.0).cost == 1.0
 
 
 def test_a_mix_may_have_layers_of_floats(exported) -> None:
     found = tosaic.sensitivity(
-        exported, SAMPLES[:4], levels=("int8", "int16x8", "float"), wanted_db=100, points=2, progress=False
+        exported, SAMPLES[:4], levels=("int8", "int16x8", "float"), least_db=100, points=2, progress=False
     )
     assert found.curve[-1].db == np.inf
     assert found.mix().shares["float"] > 0

@@ -138,7 +138,7 @@ def _mixed(name: str) -> Result:
     ends = tosaic.sensitivity(exported, samples, points=1, progress=False).curve
     first, last = ends[0], ends[-1]
     wanted = first.db + LEAST_SHARE * (last.db - first.db)
-    found = tosaic.sensitivity(exported, samples, wanted_db=wanted, points=12, progress=False)
+    found = tosaic.sensitivity(exported, samples, least_db=wanted, points=12, progress=False)
     mix = found.mix()
     numbers = {
         "int8": first.db,

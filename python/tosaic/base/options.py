@@ -418,7 +418,6 @@ OPTIONS: dict[str, Option] = {
     "verbose": Option("a whole number, 0 or more", _count),
     "verify": _FLAG,
     "connected": _FLAG,
-    "wanted_db": _or_none(_NUMBER),
     "warmup": Option("a whole number, 0 or more", _count),
     "weights": _FLAG,
     "write_back": _FLAG,

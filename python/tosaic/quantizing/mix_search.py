@@ -55,7 +55,7 @@ def measured(
     program: Any,
     samples: Any,
     *,
-    wanted_db: float | None,
+    least_db: float | None,
     levels: Any,
     costs: Any,
     points: int,
@@ -80,9 +80,7 @@ def measured(
     meter = _Meter(source, graph, table, kept)
     search = _Search(meter, scale, _layers(meter.calls(scale.configs[0]), macs_by_call(graph)), progress)
     layers = search.measure_layers()
-    return Sensitivity(
-        scale.names, layers, search.curve(points, wanted_db), wanted_db, stream.count, len(kept)
-    )
+    return Sensitivity(scale.names, layers, search.curve(points, least_db), least_db, stream.count, len(kept))
 
 
 def _rounded(source: Program, graph: _core.Graph, configs: Sequence[QConfig | None]) -> set[str]:
@@ -328,8 +326,8 @@ class _Search:
         )
         return spent / (total * self._scale.costs[0])
 
-    def curve(self, points: int, wanted_db: float | None) -> tuple[Mix, ...]:
-        """Measures mixes at even steps of the cost, and searches for the cheapest mix with `wanted_db`."""
+    def curve(self, points: int, least_db: float | None) -> tuple[Mix, ...]:
+        """Measures mixes at even steps of the cost, and searches for the cheapest mix with `least_db`."""
         path = self._path()
         costs = [self._cost(at) for at in path]
         chosen = {0, len(path) - 1}
@@ -338,34 +336,34 @@ class _Search:
             wanted = costs[0] + (costs[-1] - costs[0]) * step / (points + 1)
             chosen.add(max(i for i, cost in enumerate(costs) if cost <= wanted + 1e-12))
         mixes = {path[i] for i in chosen}
-        if wanted_db is not None:
-            mixes |= self._cheapest(path, wanted_db)
+        if least_db is not None:
+            mixes |= self._cheapest(path, least_db)
         for at in with_progress(sorted(mixes), "mixes", shown=self._progress):
             self._measured(at)
         return tuple(sorted((self._mix(at) for at in mixes), key=lambda mix: (mix.cost, mix.db)))
 
-    def _cheapest(self, path: list[tuple[int, ...]], wanted_db: float) -> set[tuple[int, ...]]:
-        """Returns mixes with at least `wanted_db`: the first of the path, and possibly cheaper ones."""
-        if decibels(self._measured(path[-1])) < wanted_db:
+    def _cheapest(self, path: list[tuple[int, ...]], least_db: float) -> set[tuple[int, ...]]:
+        """Returns mixes with at least `least_db`: the first of the path, and possibly cheaper ones."""
+        if decibels(self._measured(path[-1])) < least_db:
             return set()
-        first = self._first(path, wanted_db)
+        first = self._first(path, least_db)
         self._measure_around(first)
-        second = self._first(self._path(), wanted_db)
+        second = self._first(self._path(), least_db)
         start = min(first, second, key=self._cost)
         at = list(start)
         raised = sorted((i for i, level in enumerate(at) if level), key=lambda i: self._worth(i, at[i] - 1))
         for position in raised:
             at[position] -= 1
-            if self._layers[position].macs == 0 or decibels(self._measured(at)) < wanted_db:
+            if self._layers[position].macs == 0 or decibels(self._measured(at)) < least_db:
                 at[position] += 1
         return {first, start, tuple(at)}
 
-    def _first(self, path: list[tuple[int, ...]], wanted_db: float) -> tuple[int, ...]:
-        """Returns the first mix of a path with at least `wanted_db`; the last mix of the path has it."""
+    def _first(self, path: list[tuple[int, ...]], least_db: float) -> tuple[int, ...]:
+        """Returns the first mix of a path with at least `least_db`; the last mix of the path has it."""
         low, high = 0, len(path) - 1
         while low < high:
             middle = (low + high) // 2
-            if decibels(self._measured(path[middle])) >= wanted_db:
+            if decibels(self._measured(path[middle])) >= least_db:
                 high = middle
             else:
                 low = middle + 1

@@ -84,7 +84,7 @@ class Sensitivity(Reportable):
         In the order of the graph.
     curve : tuple of Mix
         Measured mixes, the cheapest first: from the first level everywhere to the last one everywhere.
-    wanted_db : float, optional
+    least_db : float, optional
         The SQNR that `tosaic.sensitivity` searched for.
     samples : int
         The number of samples that the qparams follow from.
@@ -95,18 +95,18 @@ class Sensitivity(Reportable):
     levels: tuple[str, ...]
     layers: tuple[LayerSensitivity, ...]
     curve: tuple[Mix, ...]
-    wanted_db: float | None
+    least_db: float | None
     samples: int
     measured_on: int
 
     @checked
-    def mix(self, *, wanted_db: float | None = None, most_cost: float | None = None) -> Mix:
+    def mix(self, *, least_db: float | None = None, most_cost: float | None = None) -> Mix:
         """Returns a mix of the curve.
 
         Parameters
         ----------
-        wanted_db : float, optional
-            Returns the cheapest mix with this SQNR. Default: the `wanted_db` of `tosaic.sensitivity`.
+        least_db : float, optional
+            Returns the cheapest mix with this SQNR. Default: the `least_db` of `tosaic.sensitivity`.
         most_cost : float, optional
             Returns the mix of highest SQNR whose cost (see `Mix.cost`) is at most this number.
 
@@ -117,25 +117,25 @@ class Sensitivity(Reportable):
         InvalidGraph
             Both are given, or neither is and no SQNR was asked for.
         """
-        if wanted_db is None and most_cost is None:
-            wanted_db = self.wanted_db
-        if (wanted_db is None) == (most_cost is None):
+        if least_db is None and most_cost is None:
+            least_db = self.least_db
+        if (least_db is None) == (most_cost is None):
             raise invalid(
                 "mix",
                 "what makes a mix the best one is not clear",
-                expected="either 'wanted_db' or 'most_cost'",
-                got=f"wanted_db={shown(wanted_db)}, most_cost={shown(most_cost)}",
+                expected="either 'least_db' or 'most_cost'",
+                got=f"least_db={shown(least_db)}, most_cost={shown(most_cost)}",
             )
         if most_cost is not None:
             cheap = [each for each in self.curve if each.cost <= most_cost]
             if not cheap:
                 raise self._no_mix(f"that costs {most_cost:g}", f"at least {self.curve[0].cost:g}")
             return max(cheap, key=lambda each: each.db)
-        assert wanted_db is not None
-        good = [each for each in self.curve if each.db >= wanted_db]
+        assert least_db is not None
+        good = [each for each in self.curve if each.db >= least_db]
         if not good:
             best = max(each.db for each in self.curve)
-            raise self._no_mix(f"with {wanted_db:g} dB", f"at most {best:.1f} dB")
+            raise self._no_mix(f"with {least_db:g} dB", f"at most {best:.1f} dB")
         return min(good, key=lambda each: each.cost)
 
     def _no_mix(self, what: str, got: str) -> Exception:

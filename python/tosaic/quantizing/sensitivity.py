@@ -22,7 +22,7 @@ def sensitivity(
     program: Any,
     samples: Any,
     *,
-    wanted_db: float | None = None,
+    least_db: float | None = None,
     levels: Sequence[str] | Mapping[str, QConfig | None] = ("int8", "int16x8"),
     costs: Mapping[str, float] | None = None,
     points: int = 10,
@@ -41,7 +41,7 @@ def sensitivity(
         Floats, at stage ``exported``.
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
         As `tosaic.quantize` takes them.
-    wanted_db : float, optional
+    least_db : float, optional
         The SQNR of the outputs against the program of floats that a mix shall have, in dB. The cheapest mix
         that has it is searched for, and `Sensitivity.mix` returns it by default.
     levels : sequence of str, or mapping of str to QConfig or None
@@ -82,17 +82,17 @@ def sensitivity(
     >>> import torch, tosaic
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
     >>> exported = torch.export.export(net, (torch.zeros(1, 8),))
-    >>> found = tosaic.sensitivity(exported, torch.randn(16, 1, 8), wanted_db=35.0)
+    >>> found = tosaic.sensitivity(exported, torch.randn(16, 1, 8), least_db=35.0)
     >>> [layer.name for layer in found.layers if layer.macs]
     ['linear', 'linear_1']
-    >>> quantized = tosaic.quantize(exported, torch.randn(16, 1, 8), config=found.mix(wanted_db=20.0).config)
+    >>> quantized = tosaic.quantize(exported, torch.randn(16, 1, 8), config=found.mix(least_db=20.0).config)
     """
     from tosaic.quantizing.mix_search import measured
 
     return measured(
         program,
         samples,
-        wanted_db=wanted_db,
+        least_db=least_db,
         levels=levels,
         costs=costs,
         points=points,

@@ -22,17 +22,17 @@ def describe_sensitivity(found: Sensitivity) -> Report:
         (f"all {found.levels[0]}", decibels(first.db) + " dB"),
         (f"all {found.levels[-1]}", decibels(last.db) + " dB"),
     ]
-    if found.wanted_db is not None:
-        good = [each for each in found.curve if each.db >= found.wanted_db]
+    if found.least_db is not None:
+        good = [each for each in found.curve if each.db >= found.least_db]
         text = "no mix reaches it" if not good else _mix_text(min(good, key=lambda each: each.cost))
-        facts.append((f"{found.wanted_db:g} dB wanted", text))
+        facts.append((f"{found.least_db:g} dB wanted", text))
     return Report(
         title="sensitivity to precision",
         facts=tuple(facts),
         sections=tuple(_sections(found)),
         data={
             "levels": found.levels,
-            "wanted_db": found.wanted_db,
+            "least_db": found.least_db,
             "samples": found.samples,
             "measured_on": found.measured_on,
             "layers": list(found.layers),
@@ -90,8 +90,8 @@ def curve_of(found: Sensitivity) -> str:
     """Returns the curve of SQNR over cost as SVG."""
     points = [(mix.cost, mix.db) for mix in found.curve]
     lines = [Line("measured mixes", points)]
-    if found.wanted_db is not None:
+    if found.least_db is not None:
         lines.append(
-            Line("wanted", [(points[0][0], found.wanted_db), (points[-1][0], found.wanted_db)], dashed=True)
+            Line("wanted", [(points[0][0], found.least_db), (points[-1][0], found.least_db)], dashed=True)
         )
     return curve_svg(lines, x_label=f"cost (1: all {found.levels[0]})", y_label="SQNR, dB")

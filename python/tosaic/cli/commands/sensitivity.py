@@ -16,7 +16,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """Adds the options of ``tosaic sensitivity``."""
     add_file_and_samples(command)
     command.add_argument(
-        "--wanted-db", type=float, metavar="DB", help="search for the cheapest mix with this SQNR"
+        "--least-db", type=float, metavar="DB", help="search for the cheapest mix with this SQNR"
     )
     command.add_argument(
         "--levels",
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     found = sensitivity(
         open_program(args.file, bind=bindings(args.bind), trust=args.trust),
         list(args.samples),
-        wanted_db=args.wanted_db,
+        least_db=args.least_db,
         levels=args.levels.split(","),
     )
     report = found.report()
@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         report.save(args.report)
     show(report, args)
-    is_met = args.wanted_db is None or any(mix.db >= args.wanted_db for mix in found.curve)
+    is_met = args.least_db is None or any(mix.db >= args.least_db for mix in found.curve)
     return OK if is_met else FAILED
