@@ -387,6 +387,7 @@ OPTIONS: dict[str, Option] = {
     "memory_mode": _or_none(Option("a string such as 'Sram_Only'", _text)),
     "method": Option("a name", _text),
     "most_cost": _or_none(_NUMBER),
+    "most_cycles": _or_none(_NUMBER),
     "models": Option(
         "functions by tosaic.Nodes or by the name of an operator, node or module; one function; or None",
         _models,

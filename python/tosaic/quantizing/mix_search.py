@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,8 +31,9 @@ from tosaic.calibration.plan_program import plan_program, prepared_graph
 from tosaic.calibration.relevant import relevant_bounds
 from tosaic.calibration.table import Table, calibration_table
 from tosaic.lowering.macs import macs_by_call
-from tosaic.opening.sources import program_of, require_use
-from tosaic.quantizing.quantize_program import Counted, graph_arrays, require_executor
+from tosaic.opening.sources import require_use
+from tosaic.quantizing.device_cycles import cycles_by_call, require_cycles
+from tosaic.quantizing.quantize_program import Counted, graph_arrays, planned_source, require_executor
 from tosaic.quantizing.sensitivities import LayerSensitivity, Mix, Sensitivity
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def measured(
     require_use("sensitivity", bind, program, operators=operators)
     require_executor("sensitivity", executor)
     scale = _Scale.of(levels, costs)
-    source = program_of(program, bind=bind, operators=operators, trust=trust)
+    source, _ = planned_source(program, scale.configs[0] or QConfig(), bind, operators, trust)
     graph = prepared_graph(source.snapshot().graph)
     kept: list[list[Any]] = []
     stream = Counted(
@@ -80,7 +82,8 @@ def measured(
     meter = _Meter(source, graph, table, kept)
     search = _Search(meter, scale, _layers(meter.calls(scale.configs[0]), macs_by_call(graph)), progress)
     layers = search.measure_layers()
-    return Sensitivity(scale.names, layers, search.curve(points, least_db), least_db, stream.count, len(kept))
+    curve = search.curve(points, least_db)
+    return Sensitivity(scale.names, layers, curve, least_db, stream.count, len(kept), scale.device)
 
 
 def _rounded(source: Program, graph: _core.Graph, configs: Sequence[QConfig | None]) -> set[str]:
@@ -109,10 +112,14 @@ class _Scale:
 
     names: tuple[str, ...]
     configs: tuple[QConfig | None, ...]
-    costs: tuple[float, ...]
+    costs: tuple[float, ...]  # of a multiply-accumulate
+    device: str = ""  # costs are its cycles
 
     @classmethod
     def of(cls, levels: Any, costs: Any) -> _Scale:
+        if isinstance(costs, str):
+            require_cycles("sensitivity", costs)
+            return cls._of_device(levels, costs)
         if isinstance(levels, Mapping):
             table = dict(levels)
         else:
@@ -129,6 +136,27 @@ class _Scale:
                 "sensitivity", "levels", "two levels or more: names, with a QConfig or None each", levels
             )
         return cls(tuple(table), tuple(table.values()), cls._costs_of(tuple(table), costs))
+
+    @classmethod
+    def _of_device(cls, levels: Any, device: str) -> _Scale:
+        """Returns levels of integers for a device: by name, as it computes them at least cost."""
+        least = QConfig.for_target(device)
+        every, stream = least.every_operator, None if least.precision is None else least.precision.stream
+        known = {
+            "int8": least,
+            "uint8": QConfig.uint8(every_operator=every, stream=stream),
+            "int16x8": QConfig.int16x8(every_operator=every),
+        }
+        if not isinstance(levels, Mapping):
+            given = list(levels) if isinstance(levels, list | tuple) else [levels]
+            levels = {each: known.get(each) if isinstance(each, str) else None for each in given}
+        unknown = [name for name, config in levels.items() if not isinstance(config, QConfig)]
+        if unknown or len(levels) < 2:
+            expected = (
+                "two levels of integers or more: " + ", ".join(map(repr, known)) + ", or QConfig by name"
+            )
+            raise refusal("sensitivity", "levels", expected, unknown[0] if unknown else list(levels))
+        return cls(tuple(levels), tuple(levels.values()), (), device)
 
     @staticmethod
     def _costs_of(names: tuple[str, ...], costs: Any) -> tuple[float, ...]:
@@ -235,16 +263,22 @@ class _Meter:
         """Returns the power of the errors of the outputs over that of the outputs."""
         if is_float:
             return 0.0
+        graph = self.quantized(config)
+        if graph is None:
+            return 0.0
+        session = self._source.overrides.session(graph)
+        return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)
+
+    def quantized(self, config: QConfig) -> _core.Graph | None:
+        """Returns the quantized graph; None if nothing is to be rounded."""
         planned = plan_program(self._graph, config, module_types=self._module_types, required=False)
         if not len(planned.plan):  # the layers that are not float have nothing to round
-            return 0.0
+            return None
         observed = observations(planned)
         statistics = self._table.statistics(planned, observed)
         bounds = relevant_bounds(planned, observed, statistics, self._table.histograms)
         chosen = chosen_qparams(planned, observed, statistics, self._known, bounds=bounds)
-        graph = with_quantization(planned, chosen, ended=bounds)
-        session = self._source.overrides.session(graph)
-        return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)
+        return with_quantization(planned, chosen, ended=bounds)
 
     def _outputs(self, graph: _core.Graph, arrays: list[Any]) -> list[Any]:
         return float_outputs(self._source.overrides.session(graph), arrays)
@@ -260,7 +294,14 @@ class _Search:
         self._layers = layers
         self._progress = progress
         self._noise: dict[tuple[int, ...], float] = {}
+        self._cycles: dict[tuple[int, ...], Counter[str]] = {}
         self._gains: list[list[float]] = [[] for _ in layers]
+        if scale.device:
+            self._costs = self._cycles_of_layers()  # by layer and level
+            self._least_cost = 1.0  # that makes a difference
+        else:
+            self._costs = [[layer.macs * cost for cost in scale.costs] for layer in layers]
+            self._least_cost = min(high - low for low, high in pairwise(scale.costs))
 
     def _measured(self, at: Sequence[int]) -> float:
         key = tuple(at)
@@ -272,6 +313,27 @@ class _Search:
 
     def _uniform(self, level: int) -> list[int]:
         return [level] * len(self._layers)
+
+    def _cycles_of(self, at: Sequence[int]) -> Counter[str]:
+        """Returns the device's cycles for a mix, by call."""
+        key = tuple(at)
+        if key not in self._cycles:
+            graph = self._meter.quantized(self._scale.config(self._layers, key))
+            assert graph is not None
+            self._cycles[key] = cycles_by_call(graph, self._scale.device)
+        return self._cycles[key]
+
+    def _cycles_of_layers(self) -> list[list[float]]:
+        """Returns the cycles of each layer if all layers have the same level, by level.
+
+        What belongs to no layer counts for the first one.
+        """
+        layer_of = {call: i for i, layer in enumerate(self._layers) for call in layer.calls}
+        found = [[0.0] * len(self._scale.names) for _ in self._layers]
+        for level in range(len(self._scale.names)):
+            for call, cycles in self._cycles_of(self._uniform(level)).items():
+                found[layer_of.get(call, 0)][level] += cycles
+        return found
 
     def measure_layers(self) -> tuple[LayerSensitivity, ...]:
         """Measures each layer at each level but the last, with all other layers one level higher."""
@@ -316,15 +378,12 @@ class _Search:
 
     def _worth(self, position: int, level: int) -> float:
         gain = self._gains[position][level]
-        extra = self._scale.costs[level + 1] - self._scale.costs[level]
-        return gain / (extra * max(self._layers[position].macs, 1)) if gain > 0 else gain
+        costs = self._costs[position]
+        return gain / max(costs[level + 1] - costs[level], self._least_cost) if gain > 0 else gain
 
     def _cost(self, at: Sequence[int]) -> float:
-        total = sum(layer.macs for layer in self._layers) or 1
-        spent = sum(
-            layer.macs * self._scale.costs[level] for layer, level in zip(self._layers, at, strict=True)
-        )
-        return spent / (total * self._scale.costs[0])
+        spent = sum(costs[level] for costs, level in zip(self._costs, at, strict=True))
+        return spent / (sum(costs[0] for costs in self._costs) or 1)
 
     def curve(self, points: int, least_db: float | None) -> tuple[Mix, ...]:
         """Measures mixes at even steps of the cost, and searches for the cheapest mix with `least_db`."""
@@ -392,4 +451,8 @@ class _Search:
             shares[names[level]] += layer.macs / total
         levels = {layer.name: names[level] for layer, level in zip(self._layers, at, strict=True) if level}
         config = self._scale.config(self._layers, at)
-        return Mix(decibels(self._measured(at)), self._cost(at), shares, levels, config)
+        cost, cycles = self._cost(at), None
+        if self._scale.device:
+            cycles = self._cycles_of(at).total()
+            cost = cycles / max(self._cycles_of(self._uniform(0)).total(), 1)
+        return Mix(decibels(self._measured(at)), cost, shares, levels, config, cycles)

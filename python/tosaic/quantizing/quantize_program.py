@@ -136,13 +136,7 @@ def quantize(
     if config is None:
         config = QConfig.int8() if recipe is None else QConfig.of_recipe(recipe)
     rules = (*(() if recipe is None else rules_of(recipe.rules)), *rules)
-    exported = exported_of(program)
-    source = program_of(program, bind=bind, operators=operators, trust=trust)
-    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
-        apart = _with_attention_parts(exported, trust)
-        if apart is not None and apart is not exported:
-            exported = apart
-            source = program_of(exported, bind=bind, operators=operators, trust=trust)
+    source, exported = planned_source(program, config, bind, operators, trust)
     graph = prepared_graph(source.snapshot().graph)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
     if asked:
@@ -154,6 +148,22 @@ def quantize(
     quantized = quantized_graph(draft.graph())
     calibrated = Calibrated(config, draft, stream.count, tuple(gains))
     return QuantizedProgram(quantized, source.signature, calibrated, source, exported, trust=trust)
+
+
+def planned_source(
+    program: Any, config: QConfig, bind: Any, operators: Sequence[ForeignOp], trust: bool
+) -> tuple[Program, Any]:
+    """Returns the program that a configuration is planned for, and its exported program, if there is one.
+
+    If operators exchange integers (`QConfig.every_operator`), attentions are replaced by their parts.
+    """
+    exported = exported_of(program)
+    source = program_of(program, bind=bind, operators=operators, trust=trust)
+    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
+        apart = _with_attention_parts(exported, trust)
+        if apart is not None and apart is not exported:
+            return program_of(apart, bind=bind, operators=operators, trust=trust), apart
+    return source, exported
 
 
 def exported_of(program: Any) -> Any:

@@ -63,6 +63,9 @@ class Mix:
         The level of each layer that does not have the first one, by name of the layer.
     config : QConfig
         The configuration for `tosaic.quantize` and `tosaic.Quantizer`.
+    cycles : int, optional
+        What one run takes the device, by tosaic's own model, if `tosaic.sensitivity` got a device. `cost` is
+        then the ratio to the cycles with the first level in all layers.
     """
 
     db: float
@@ -70,6 +73,7 @@ class Mix:
     shares: Mapping[str, float]
     levels: Mapping[str, str]
     config: QConfig = field(repr=False)
+    cycles: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Sensitivity(Reportable):
         The number of samples that the qparams follow from.
     measured_on : int
         The number of samples that the SQNR was measured on.
+    device : str
+        The device whose cycles are the costs; empty if the costs are multiply-accumulates.
     """
 
     levels: tuple[str, ...]
@@ -98,9 +104,16 @@ class Sensitivity(Reportable):
     least_db: float | None
     samples: int
     measured_on: int
+    device: str = ""
 
     @checked
-    def mix(self, *, least_db: float | None = None, most_cost: float | None = None) -> Mix:
+    def mix(
+        self,
+        *,
+        least_db: float | None = None,
+        most_cost: float | None = None,
+        most_cycles: float | None = None,
+    ) -> Mix:
         """Returns a mix of the curve.
 
         Parameters
@@ -109,23 +122,39 @@ class Sensitivity(Reportable):
             Returns the cheapest mix with this SQNR. Default: the `least_db` of `tosaic.sensitivity`.
         most_cost : float, optional
             Returns the mix of highest SQNR whose cost (see `Mix.cost`) is at most this number.
+        most_cycles : float, optional
+            Returns the mix of highest SQNR whose cycles are at most this number.
 
         Raises
         ------
         QuantMismatch
             No measured mix is as good, or as cheap.
         InvalidGraph
-            Both are given, or neither is and no SQNR was asked for.
+            Several are given, or none is and no SQNR was asked for; or the cycles of no device are known.
         """
-        if least_db is None and most_cost is None:
-            least_db = self.least_db
-        if (least_db is None) == (most_cost is None):
+        if most_cycles is not None and not self.device:
+            raise invalid(
+                "mix",
+                "no cycles are known",
+                got=f"most_cycles={shown(most_cycles)}",
+                hint="Give tosaic.sensitivity the name of a device as costs",
+            )
+        if most_cost is None and most_cycles is None:
+            least_db = self.least_db if least_db is None else least_db
+        if sum(each is not None for each in (least_db, most_cost, most_cycles)) != 1:
             raise invalid(
                 "mix",
                 "what makes a mix the best one is not clear",
-                expected="either 'least_db' or 'most_cost'",
-                got=f"least_db={shown(least_db)}, most_cost={shown(most_cost)}",
+                expected="one of 'least_db', 'most_cost' and 'most_cycles'",
+                got=f"least_db={shown(least_db)}, most_cost={shown(most_cost)}, "
+                f"most_cycles={shown(most_cycles)}",
             )
+        if most_cycles is not None:
+            within = [each for each in self.curve if each.cycles is not None and each.cycles <= most_cycles]
+            if not within:
+                least = min(each.cycles or 0 for each in self.curve)
+                raise self._no_mix(f"of {most_cycles:,.0f} cycles", f"at least {least:,}")
+            return max(within, key=lambda each: each.db)
         if most_cost is not None:
             cheap = [each for each in self.curve if each.cost <= most_cost]
             if not cheap:

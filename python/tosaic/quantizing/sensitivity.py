@@ -24,7 +24,7 @@ def sensitivity(
     *,
     least_db: float | None = None,
     levels: Sequence[str] | Mapping[str, QConfig | None] = ("int8", "int16x8"),
-    costs: Mapping[str, float] | None = None,
+    costs: Mapping[str, float] | str | None = None,
     points: int = 10,
     measured_on: int = 4,
     executor: Executor | None = None,
@@ -47,9 +47,10 @@ def sensitivity(
     levels : sequence of str, or mapping of str to QConfig or None
         The precisions of a mix, the cheapest first: ``"int8"``, ``"uint8"``, ``"int16x8"``, ``"float"``, or
         names with configurations; None is float.
-    costs : mapping of str to float, optional
+    costs : mapping of str to float, or str, optional
         What a multiply-accumulate costs at each level. Default: 1 for 8 bits, 2 for int16x8, 8 for float;
-        needed for other names.
+        needed for other names. The name of a device, such as ``"ethos-u85-256"``: mixes cost its cycles, by
+        tosaic's own model of it, and levels by name are those of the device's plan (`QConfig.for_target`).
     points : int
         The number of mixes between the lowest and the highest level that are measured for the curve.
     measured_on : int

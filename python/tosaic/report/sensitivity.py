@@ -18,6 +18,7 @@ def describe_sensitivity(found: Sensitivity) -> Report:
     facts = [
         ("levels", " < ".join(found.levels)),
         ("layers", str(len(found.layers))),
+        *([("costs", f"cycles of {found.device}")] if found.device else []),
         ("samples", f"{found.samples} calibrated, {found.measured_on} measured"),
         (f"all {found.levels[0]}", decibels(first.db) + " dB"),
         (f"all {found.levels[-1]}", decibels(last.db) + " dB"),
@@ -38,6 +39,7 @@ def describe_sensitivity(found: Sensitivity) -> Report:
             "layers": list(found.layers),
             "curve": [
                 {"db": m.db, "cost": m.cost, "shares": dict(m.shares), "levels": dict(m.levels)}
+                | ({} if m.cycles is None else {"cycles": m.cycles})
                 for m in found.curve
             ],
         },
@@ -46,7 +48,8 @@ def describe_sensitivity(found: Sensitivity) -> Report:
 
 def _mix_text(mix: Mix) -> str:
     shares = ", ".join(f"{share:.1%} {level}" for level, share in mix.shares.items() if share > 0)
-    return f"{decibels(mix.db)} dB at cost {mix.cost:.2f}: {shares} of the MACs"
+    cost = f"cost {mix.cost:.2f}" if mix.cycles is None else f"{mix.cycles:,} cycles"
+    return f"{decibels(mix.db)} dB at {cost}: {shares} of the MACs"
 
 
 def _sections(found: Sensitivity) -> list[Section]:
@@ -64,10 +67,13 @@ def _sections(found: Sensitivity) -> list[Section]:
         for layer in ranked
     ]
     curve_columns = ("cost", *(f"% {level}" for level in found.levels), "SQNR dB")
-    curve_rows = [
+    curve_rows: list[tuple[str, ...]] = [
         (f"{m.cost:.2f}", *(f"{100 * m.shares[level]:.1f}" for level in found.levels), decibels(m.db))
         for m in found.curve
     ]
+    if found.device:
+        curve_columns = ("cycles", *curve_columns)
+        curve_rows = [(f"{m.cycles:,}", *row) for m, row in zip(found.curve, curve_rows, strict=True)]
     short = [row[:-1] for row in rows[:_SHOWN_LAYERS]]
     sections = [
         Section("layers by what they lose", table(columns[:-1], short)),
@@ -94,4 +100,5 @@ def curve_of(found: Sensitivity) -> str:
         lines.append(
             Line("wanted", [(points[0][0], found.least_db), (points[-1][0], found.least_db)], dashed=True)
         )
-    return curve_svg(lines, x_label=f"cost (1: all {found.levels[0]})", y_label="SQNR, dB")
+    what = f"cycles of {found.device}" if found.device else "cost"
+    return curve_svg(lines, x_label=f"{what} (1: all {found.levels[0]})", y_label="SQNR, dB")
