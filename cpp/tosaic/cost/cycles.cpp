@@ -120,8 +120,9 @@ double bandwidth(const Memory& memory, Channel channel, const Machine& machine) 
     latency = static_cast<double>(memory.write_latency);
   } else {
     const auto words = static_cast<double>(machine.words_in_flight[static_cast<std::size_t>(channel)]);
-    transfers = std::min(words / static_cast<double>(memory.burst / kWord),
-                         static_cast<double>(memory.reads) * kOccupied);
+    const std::int64_t burst_words = memory.burst / kWord;
+    transfers =
+        std::min(words / static_cast<double>(burst_words), static_cast<double>(memory.reads) * kOccupied);
     latency = static_cast<double>(memory.read_latency);
   }
   const double limit = static_cast<double>(memory.burst) * transfers / std::max(latency, 1.0) * kOccupied;
@@ -264,9 +265,8 @@ double pipelined(const Command& command, const Block& block, const Chip& chip) {
   const double sums = multipliers.cycles();
   double output = output_of(command, chip.machine) * static_cast<double>(result.elements());
   const double least = (sums + output) / 4;  // to set up a block
-  if (command.scales > 0)
-    output = std::max(
-        output, static_cast<double>(kScaleBytes * result.depth * chip.of_constants().read_latency / 256));
+  const std::int64_t scale_cycles = kScaleBytes * result.depth * chip.of_constants().read_latency / 256;
+  if (command.scales > 0) output = std::max(output, static_cast<double>(scale_cycles));
   const double longer = std::max({sums, output, least}), shorter = std::max(std::min(sums, output), least);
   return longer * blocks + shorter;
 }
@@ -276,7 +276,8 @@ double emulated(const Command& command, const Machine& machine) {
   constexpr double kColumn = 150;  // fitted
   const Machine::Outputs& outputs = machine.outputs;
   const double sums = outputs.max_pool * static_cast<double>(command.input.extent.elements()) + kColumn;
-  return outputs.mul_to_wide * static_cast<double>(command.macs / command.repeats) +
+  const std::int64_t macs = command.macs / command.repeats;
+  return outputs.mul_to_wide * static_cast<double>(macs) +
          sums * static_cast<double>(command.result.extent.depth) / static_cast<double>(command.repeats);
 }
 

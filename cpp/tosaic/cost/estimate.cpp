@@ -153,7 +153,7 @@ const auto& row_named(const char* what, const Rows& rows, std::string_view name)
   throw InvalidGraph({.where = "device_cost",
                       .what = "unknown value of '" + std::string(what) + "'",
                       .expected = "one of " + joined(known),
-                      .got = quoted(std::string(name))});
+                      .got = quoted(name)});
 }
 
 }  // namespace

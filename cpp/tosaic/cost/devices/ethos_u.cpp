@@ -95,22 +95,23 @@ std::vector<Machine> make_machines() {
 
 // ---- memories ----
 
-Memory sram(double bytes_per_cycle, std::int64_t burst, std::int64_t latency, std::int64_t transfers) {
+constexpr Memory sram(double bytes_per_cycle, std::int64_t burst, std::int64_t latency,
+                      std::int64_t transfers) {
   return {Place::kSram, bytes_per_cycle, burst, latency, latency, transfers, transfers};
 }
 
 // A flash is read only. `scale` is its clock as a part of that of the NPU.
-Memory flash(double port_bytes, double scale, std::int64_t latency) {
+constexpr Memory flash(double port_bytes, double scale, std::int64_t latency) {
   return {Place::kOffChipFlash, port_bytes * scale, 128, latency, 0, 2, 0};
 }
 
-Memory dram(double scale, std::int64_t ports, std::int64_t reads, std::int64_t writes) {
+constexpr Memory dram(double scale, std::int64_t ports, std::int64_t reads, std::int64_t writes) {
   return {Place::kDram,  k16Bytes * scale * static_cast<double>(ports), 128, 500, 250, reads * ports,
           writes * ports};
 }
 
 // [System_Config.*] of Arm/vela.ini. A port of Ethos-U55 transfers 8 bytes in a cycle.
-const std::array kSystems{
+constexpr std::array kSystems{
     MemorySystem{"Ethos_U85_SYS_DRAM_Mid", "ethos-u85", 1e9, sram(32, 64, 32, 16), dram(0.75, 1, 64, 32)},
     MemorySystem{"Ethos_U85_SYS_DRAM_Low", "ethos-u85", 500e6, sram(32, 64, 16, 16),
                  dram(0.46875, 1, 24, 12)},
@@ -128,7 +129,7 @@ const std::array kSystems{
 };
 
 // [Memory_Mode.*] of Arm/vela.ini.
-const std::array kModes{
+constexpr std::array kModes{
     MemoryMode{"Sram_Only", true, true, 0},
     MemoryMode{"Shared_Sram", false, true, 0},
     MemoryMode{"Dedicated_Sram", false, false, 384 * kKiB},
@@ -137,7 +138,7 @@ const std::array kModes{
     MemoryMode{"Dedicated_Sram_512KB", false, false, 512 * kKiB},
 };
 
-const std::array kSettings{
+constexpr std::array kSettings{
     Setting{"ethos-u85", "Ethos_U85_SYS_DRAM_Mid", "Sram_Only"},
     Setting{"ethos-u55", "Ethos_U55_High_End_Embedded", "Shared_Sram"},
     Setting{"ethos-u65", "Ethos_U65_High_End", "Dedicated_Sram_384KB"},

@@ -96,18 +96,18 @@ ValueId in_rows(IntegerBuilder& build, ValueId image, const Rows& rows) {
   return build.reshape(image, {shape[0], shape[1], rows.count, rows.length});
 }
 
-const ConvAttrs kWholeWindow{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
+ConvAttrs whole_window() { return {{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false}; }
 
 ScaledInteger sums_of_rows(IntegerBuilder& build, const ScaledInteger& x, const std::vector<Rows>& parts) {
-  std::optional<ScaledInteger> sum;
-  for (const Rows& rows : parts) {
+  const auto sum_of = [&](const Rows& rows) {
     ScaledInteger part = x;
     part.id = in_rows(build, x.id, rows);
-    part = window_sums(build, part, kWholeWindow, {1, rows.length});
-    if (rows.count > 1) part = sum_along(build, part, {2});
-    sum = sum ? total(build, *sum, part) : part;
-  }
-  return *sum;
+    part = window_sums(build, part, whole_window(), {1, rows.length});
+    return rows.count > 1 ? sum_along(build, part, {2}) : part;
+  };
+  ScaledInteger sum = sum_of(parts.front());
+  for (std::size_t i = 1; i < parts.size(); ++i) sum = total(build, sum, sum_of(parts[i]));
+  return sum;
 }
 
 // The sums of whole images of (N, C, H, W). Returns nothing if they have no form that is exact and that all
@@ -115,14 +115,14 @@ ScaledInteger sums_of_rows(IntegerBuilder& build, const ScaledInteger& x, const 
 std::optional<ScaledInteger> image_sums(IntegerBuilder& build, const ScaledInteger& x) {
   const Shape shape = build.type(x.id).shape;
   if (target::kConvolutionWindows.take(shape[2], shape[3]))
-    return window_sums(build, x, kWholeWindow, {shape[2], shape[3]});
+    return window_sums(build, x, whole_window(), {shape[2], shape[3]});
   const std::vector<Rows> parts = rows_of(shape[2] * shape[3]);
   const bool is_one_row = parts.size() == 1 && parts[0].count == 1;
   if (build.type(x.id).dtype == DType::kI8 || is_one_row) return sums_of_rows(build, x, parts);
   constexpr std::int64_t kLargestKernel = 8192;  // of TOSA's level 8K
   const bool is_exact = bits_to(x.magnitude()) + bits_to(shape[2] * shape[3]) <= 30;
   if (is_exact || shape[2] > kLargestKernel || shape[3] > kLargestKernel) return std::nullopt;
-  return window_sums(build, x, kWholeWindow, {shape[2], shape[3]});
+  return window_sums(build, x, whole_window(), {shape[2], shape[3]});
 }
 
 ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const Dims& axes) {
