@@ -22,7 +22,6 @@ from executorch.backends.cortex_m.ops.operators import quantized_mul_impl  # noq
 from executorch.backends.cortex_m.passes.passes_utils import quantize_multiplier_aot  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
-from tosaic import recipes  # noqa: E402
 from tosaic.annotation import Fixed, Output  # noqa: E402
 from tosaic.executorch import cortex_m_program  # noqa: E402
 from tosaic.partitions.propose import planned_graph  # noqa: E402
@@ -146,9 +145,9 @@ def _samples(count: int = 8, seed: int = 0) -> list[tuple[torch.Tensor]]:
 
 
 def _quantized(module: nn.Module, recipe: str = "cortex-m") -> tosaic.QuantizedProgram:
-    samples, found = _samples(), recipes.named(recipe)
+    samples = _samples()
     exported = torch.export.export(module.eval(), samples[0])
-    return tosaic.quantize(exported, samples, config=found.config, rules=found.rules, progress=False)
+    return tosaic.quantize(exported, samples, target=recipe, progress=False)
 
 
 def _run(made: Any, *args: torch.Tensor) -> np.ndarray:

@@ -405,7 +405,11 @@ def test_groups_of_another_claimant_are_left_as_calls_of_torch() -> None:
     program = converted(network.module, [network.sample(i) for i in range(4)], "cortex-m")
     sample = laid_out_as_converted(network.sample(100), "cortex-m")
     made = cortex_m_program(program, claimants=["neutron", CORTEX])
-    assert _kernels(made.edge.exported_program()) == {"cortex_m.quantized_activation": 1}
+    assert _kernels(made.edge.exported_program()) == {
+        "cortex_m.quantize_per_tensor": 1,
+        "cortex_m.quantized_activation": 1,
+        "cortex_m.dequantize_per_tensor": 1,
+    }
     assert {each.op for each in made.nodes if each.status == "kernel"} == {"gelu"}
     assert sorted(made.left) == ["host", "neutron"]
     assert {each.claimant for each in made.left["neutron"]} == {"neutron"}

@@ -252,6 +252,21 @@ class UnitAxes {
     return known.front();
   }
 
+  // The new value represents the result, which nothing reads any more.
+  void stand_for(ValueId made, const Node& node) {
+    const Value& old = graph_.value(graph_.result(node));
+    Graph& out = rewriter_.begin_output(node);
+    out.try_rename(made, old.name);
+    out.set_source(made, old.source);
+    if (!old.canonical_order) return;
+    Dims order = old.canonical_order->axes(old.type.rank());
+    while (order.size() < kAxes) {
+      for (std::int64_t& axis : order) ++axis;
+      order.insert(0, 0);
+    }
+    out.set_canonical_order(made, DimOrder(order));
+  }
+
   void rewrite(const Node& node) {
     static_cast<void>(rewriter_.begin_output(node));
     const TensorType& type = graph_.type(graph_.result(node));
@@ -260,8 +275,7 @@ class UnitAxes {
     const auto more = static_cast<std::int64_t>(kAxes - type.rank());
     const ValueId made = rewriter_.emit(node, node.op, *with_more_axes(node, more), operands);
     made_[node.first_result] = made;
-    if (!is_read_in_own_shape(node))
-      rewriter_.begin_output(node).try_rename(made, graph_.value(graph_.result(node)).name);
+    if (!is_read_in_own_shape(node)) stand_for(made, node);
     rewriter_.replace(node, rewriter_.emit(node, Op::kTosaReshape, ShapeAttrs{type.shape}, {made}));
   }
 

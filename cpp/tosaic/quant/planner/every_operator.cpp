@@ -63,7 +63,7 @@ void Planner::decide_alone(NodeIndex i) {
   for (const NodeIndex operand : floats)
     if (operand != mask && !is_norm_of_conv &&
         (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
-      read_operand(operand, i, c.behaviour == Behaviour::kWeighted ? narrow : *p);
+      read_operand(operand, i, c.behaviour == Behaviour::kWeighted || !is_call(operand) ? narrow : *p);
   if (has_weight(c)) round_contraction(i, narrow);
   if (!has_float_result) return;
   if (const char* reason = computed_with_activation(i, *p)) return leave(i, Rounding::kWithin, reason);

@@ -100,6 +100,7 @@ class Planner {
   [[nodiscard]] const CallNode& node(NodeIndex i) const { return plan_.graph().node(i); }
   [[nodiscard]] Call& call(NodeIndex i) { return calls_[i.index()]; }
   [[nodiscard]] ValueId value(NodeIndex i) const { return input_.values[i.index()]; }
+  [[nodiscard]] bool is_call(NodeIndex i) const { return node(i).kind == CallKind::kCall; }
   void read_calls();
   [[nodiscard]] static Behaviour node_behaviour(const Node& node);
   [[nodiscard]] const Node* sorted_elements(const Call& c) const;
