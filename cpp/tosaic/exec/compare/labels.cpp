@@ -13,20 +13,24 @@ std::int64_t place_of(std::int64_t axis, const Dims& order) {
   return std::find(order.begin(), order.end(), axis) - order.begin();
 }
 
-// The qparams of a canonical value, with their axes as the legalized value stores them.
-QParamsRef stored(const TensorType& canonical) {
+// The qparams of a canonical value, with their axes as the legalized value of `rank` axes stores them.
+QParamsRef stored(const TensorType& canonical, std::size_t rank) {
   const QParamsRef& qparams = canonical.qparams;
-  if (!qparams->axis || canonical.order.is_identity()) return qparams;
+  const auto more = static_cast<std::int64_t>(rank - canonical.rank());
+  if (!qparams->axis || (canonical.order.is_identity() && more == 0)) return qparams;
   const Dims order = canonical.order.axes(canonical.rank());
   auto out = std::make_shared<QParams>(*qparams);
-  out->axis = place_of(*qparams->axis, order);
-  if (out->groups) out->groups->axis = place_of(qparams->groups->axis, order);
+  out->axis = place_of(*qparams->axis, order) + more;
+  if (out->groups) out->groups->axis = place_of(qparams->groups->axis, order) + more;
   return out;
 }
 
+// A legalized value may have leading axes of extent 1 (the pass unit-axes).
 bool is_same_value(const TensorType& type, const TensorType& canonical) {
+  Shape shape = type.shape;
+  while (shape.size() > canonical.rank() && shape[0] == 1) shape.erase(0);
   return !is_float(type.dtype) && byte_size(type.dtype) == byte_size(canonical.dtype) &&
-         type.shape == permuted(canonical.shape, canonical.order.axes(canonical.rank()));
+         shape == permuted(canonical.shape, canonical.order.axes(canonical.rank()));
 }
 
 void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QParamsRef>& out) {
@@ -37,7 +41,7 @@ void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QPara
     const Value& value = graph.values()[i];
     const auto found = known.find(value.name);
     if (out[i] || found == known.end() || !is_same_value(value.type, *found->second)) continue;
-    out[i] = stored(*found->second);
+    out[i] = stored(*found->second, value.type.rank());
   }
 }
 

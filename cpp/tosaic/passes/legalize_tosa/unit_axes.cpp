@@ -68,6 +68,14 @@ std::optional<Attrs> with_more_axes(const Node& node, std::int64_t more) {
   }
 }
 
+QParamsRef with_more_axes(const QParamsRef& qparams, std::int64_t more) {
+  if (!qparams || !qparams->axis) return qparams;
+  auto moved = std::make_shared<QParams>(*qparams);
+  *moved->axis += more;
+  if (moved->groups) moved->groups->axis += more;
+  return moved;
+}
+
 class UnitAxes {
  public:
   explicit UnitAxes(const Graph& graph)
@@ -234,6 +242,8 @@ class UnitAxes {
       if (rewriter_.current().type(each).shape == shape) return each;
     const ValueId fresh = made_[from.index()].valid() ? made_[from.index()] : rewriter_.map(from);
     known.push_back(rewriter_.emit(at, Op::kTosaReshape, ShapeAttrs{shape}, {fresh}));
+    if (const QParamsRef& qparams = graph_.type(from).qparams; qparams && !qparams->axis)
+      rewriter_.begin_output(at).set_qparams(known.back(), qparams);
     return known.back();
   }
 
@@ -274,9 +284,12 @@ class UnitAxes {
     for (std::size_t i = 0; i < node.operand_count; ++i) operands.push_back(operand_in_four_axes(node, i));
     const auto more = static_cast<std::int64_t>(kAxes - type.rank());
     const ValueId made = rewriter_.emit(node, node.op, *with_more_axes(node, more), operands);
+    rewriter_.begin_output(node).set_qparams(made, with_more_axes(type.qparams, more));
     made_[node.first_result] = made;
     if (!is_read_in_own_shape(node)) stand_for(made, node);
-    rewriter_.replace(node, rewriter_.emit(node, Op::kTosaReshape, ShapeAttrs{type.shape}, {made}));
+    const ValueId same = rewriter_.emit(node, Op::kTosaReshape, ShapeAttrs{type.shape}, {made});
+    rewriter_.begin_output(node).set_qparams(same, type.qparams);
+    rewriter_.replace(node, same);
   }
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
