@@ -385,7 +385,7 @@ OPTIONS: dict[str, Option] = {
     "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
     "memory_mode": _or_none(Option("a string such as 'Sram_Only'", _text)),
-    "method": Option("a name", _name_or_other),  # the function checks it
+    "method": Option("a name", _text),
     "most_cost": _or_none(_NUMBER),
     "most_cycles": _or_none(_NUMBER),
     "models": Option(

@@ -24,7 +24,7 @@ def device_cost(
     program: Lowered | SplitLowered | Program | str | os.PathLike[str],
     device: str | Claimant | None = None,
     *,
-    method: Literal["tool", "analytic"] | None = None,
+    method: Literal["auto", "tool", "analytic"] = "auto",
     memory_mode: str | None = None,
     system_config: str | None = None,
     flags: Sequence[str] = (),
@@ -44,9 +44,9 @@ def device_cost(
     device : str, Claimant or None
         Such as ``"ethos-u85-256"``. A split program does not need it: its groups run on their claimants. If
         it is given, it replaces the claimants of the same family.
-    method : {"tool", "analytic"}, optional
+    method : {"auto", "tool", "analytic"}
         ``"tool"``: the tool of the device, which has to be installed. ``"analytic"``: tosaic's own model.
-        Default: the tool if it is installed, and else the model.
+        ``"auto"``: the tool if it is installed, and else the model.
     memory_mode : str, optional
         How the device uses memory, such as ``"Sram_Only"`` or ``"Dedicated_Sram_384KB"`` for Ethos-U85, and
         ``"Shared_Sram"`` or ``"Sram_Only"`` for Ethos-U55. Default: the mode for which payloads are compiled.

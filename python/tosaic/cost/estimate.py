@@ -35,7 +35,7 @@ _METHODS = get_args(_Method)
 def estimated_cost(
     program: Any,
     device: Any,
-    method: _Method | None,
+    method: str,
     memory_mode: str | None,
     system_config: str | None,
     flags: Any,
@@ -48,11 +48,12 @@ def estimated_cost(
     if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
         raise refusal(_WHERE, "flags", "a list of strings", flags)
     options = {name: value for name, value in given.items() if value is not None}
-    if method is not None and method not in _METHODS:
-        raise refusal(_WHERE, "method", "one of " + ", ".join(map(repr, _METHODS)), method)
+    if method not in ("auto", *_METHODS):
+        raise refusal(_WHERE, "method", "one of " + ", ".join(map(repr, ("auto", *_METHODS))), method)
     if method == "analytic" and flags:
         raise refusal(_WHERE, "flags", "none: they are for the tool, and method is 'analytic'", list(flags))
-    asked = _Asked("tool" if flags else method, options, tuple(flags))
+    wished: _Method | None = "tool" if flags or method == "tool" else None
+    asked = _Asked("analytic" if method == "analytic" else wished, options, tuple(flags))
     if member is not None and device_of(member.lower()) is not None:
         member = member.lower()
     if isinstance(program, SplitLowered):

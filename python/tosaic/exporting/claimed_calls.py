@@ -55,7 +55,7 @@ def rules_by_claim(
         Returns a draft: the program quantized with additional rules.
     """
     bound = list(device_rules(claimants))
-    rules: tuple[Any, ...] = ()
+    rules = tuple(rule for _, rule in bound)  # some claimants take what their rules have changed only
     claims: Claims = {}
     for _ in range(_DRAFTS if bound else 0):
         draft = quantized_with(rules)

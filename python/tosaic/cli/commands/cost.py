@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     cost = device_cost(
         args.file,
         args.device,
-        method=args.method,
+        method=args.method or "auto",
         memory_mode=args.memory_mode,
         system_config=args.system_config,
         flags=args.flag,
