@@ -411,7 +411,7 @@ def test_groups_of_another_claimant_are_left_as_calls_of_torch() -> None:
         "cortex_m.dequantize_per_tensor": 1,
     }
     assert {each.op for each in made.nodes if each.status == "kernel"} == {"dequantize", "gelu", "quantize"}
-    assert sorted(made.left) == ["host", "neutron"]
+    assert sorted(made.left) == ["neutron"]
     assert {each.claimant for each in made.left["neutron"]} == {"neutron"}
     assert all(each.reason == "it is for neutron" for each in made.left["neutron"])
     calls = Counter(called(made.edge.exported_program()))

@@ -119,7 +119,7 @@ def test_wrong_arguments_are_refused_with_what_there_is() -> None:
     for match, options in (
         ("'memory_mode': expected one of Sram_Only, Shared_Sram", {"memory_mode": "X"}),
         ("'system_config': expected one of .*Ethos_U85_SYS_DRAM_Mid", {"system_config": "X"}),
-        ("'method': expected one of 'tool', 'analytic'", {"method": "guess"}),
+        ("'method': expected one of 'auto', 'tool', 'analytic'", {"method": "guess"}),
         ("'flags': expected none", {"method": "analytic", "flags": ["--optimise=Size"]}),
     ):
         with pytest.raises(tosaic.InvalidGraph, match=match):
