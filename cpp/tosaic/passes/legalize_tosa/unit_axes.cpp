@@ -156,7 +156,7 @@ class UnitAxes {
     std::size_t chain;  // of the node that reads; kNone: no node of a chain, or an output of the graph
   };
 
-  // For each tensor that is no reshaped one, all readers, also those of its reshaped forms.
+  // Lists all readers of each tensor that no reshape makes, also the readers of its reshaped forms.
   void find_readers() {
     for (std::uint32_t v = 0; v < from_.size(); ++v) {
       const Node* const producer = graph_.producer(ValueId(v));
@@ -191,7 +191,8 @@ class UnitAxes {
     return std::max<std::int64_t>(more, 0) * graph_.type(tensor).bytes();
   }
 
-  // Chooses chains, and marks their nodes. False if there is none.
+  // Marks, in is_wide_, the nodes of all chains for which four axes save copies. Returns false if no chain is
+  // marked.
   bool choose() {
     std::vector<std::vector<ValueId>> tensors(graph_.nodes().size());  // by chain: what its nodes read
     for (std::uint32_t v = 0; v < readers_.size(); ++v)
@@ -212,7 +213,7 @@ class UnitAxes {
     return found;
   }
 
-  // A reshape of a tensor that a chosen chain makes or reads.
+  // True for a reshape of a result that is computed in four axes.
   [[nodiscard]] bool is_chain_reshape(const Node& node) const {
     return node.op == Op::kTosaReshape && made_[graph_.operands(node)[0].index()].valid();
   }

@@ -76,11 +76,11 @@ struct Affine {
 //   v = sum(y^2) + n * eps * 4^(e - k - 1)
 //   r = y * g, with g = sqrt(n / v) in one unit for all rows
 //
-// sqrt(v) is at least 2^13.9 unless all |d| are below 2^k, or eps limits e. Rounding y by 1/2 makes an error
-// of sqrt(n) * 2^-14.9 in r, and a relative one of at most as much in sqrt(v), if all elements of a row are
-// rounded in the same way. If they are rounded independently, the relative error is 2^-15. In a row in which
-// all |d| are below 2^k, y is exact to 2^(k - 14) of a unit of x; unless eps is far above the square of a
-// unit, such a y is shifted left before the product with g.
+// sqrt(v) is at least 2^13.9 unless all |d| are below 2^k, or eps limits e. Each element of y is rounded by
+// at most 1/2, which is an error of at most sqrt(n) * 2^-14.9 in r. The rounding errors also change v: the
+// relative error of sqrt(v) is about 2^-15 if they are independent, and at most sqrt(n) * 2^-14.9 if all are
+// equal. In a row in which all |d| are below 2^k, y is exact to 2^(k - 14) of a unit of x. Unless eps is far
+// above the square of a unit of x, such a y is shifted left before the product with g.
 [[nodiscard]] ScaledInteger norm_of_halfwords(IntegerBuilder& build, const ScaledInteger& from,
                                               const Norm& norm, const Affine& affine, const QParams& to);
 
