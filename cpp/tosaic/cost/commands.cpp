@@ -416,17 +416,13 @@ class Builder {
   // comparison, a subtraction, two ANDs and an OR.
   [[nodiscard]] double further_cycles(const Operation& operation) const {
     const Machine::Outputs& outputs = machine_.outputs;
-    switch (operation.op) {
-      case Op::kTosaEqual:
-      case Op::kTosaGreater:
-      case Op::kTosaGreaterEqual:
-        return outputs.narrow;
-      case Op::kTosaSelect:
-        return outputs.narrow +
-               3 * (bits_of(graph_.type(operation.result).dtype) >= 32 ? outputs.wide : outputs.narrow);
-      default:
-        return 0;
-    }
+    if (operation.op == Op::kTosaSelect)
+      return outputs.narrow +
+             3 * (bits_of(graph_.type(operation.result).dtype) >= 32 ? outputs.wide : outputs.narrow);
+    return operation.op == Op::kTosaEqual || operation.op == Op::kTosaGreater ||
+                   operation.op == Op::kTosaGreaterEqual
+               ? outputs.narrow
+               : 0;
   }
 
   static std::string_view to_name(Op op) { return info(op).name.substr(std::string_view("tosa.").size()); }

@@ -43,6 +43,9 @@ constexpr std::array kScalesAnyResult{Op::kTosaConv2d,          Op::kTosaConv3d,
 constexpr std::array kOneFactor{Op::kTosaReduceSum, Op::kTosaAvgPool2d};
 constexpr std::array kNoFactor{Op::kTosaArithmeticRightShift, Op::kTosaLogicalLeftShift,
                                Op::kTosaLogicalRightShift, Op::kTosaIntdiv};
+// Their other operands are constants: weights, a bias, numbers to look up.
+constexpr std::array kReadsOneMap{Op::kTosaConv2d, Op::kTosaConv3d, Op::kTosaDepthwiseConv2d,
+                                  Op::kTosaTransposeConv2d, Op::kTosaTable};
 
 template <class Ops>
 bool among(const Ops& ops, Op op) {
@@ -124,18 +127,7 @@ bool scales_result(const Machine& machine, const Graph& graph, const Operation& 
   return among(kScalesAnyResult, writer.op) || (writer.op == Op::kTosaAvgPool2d && is_by_one(by));
 }
 
-std::size_t maps_read(const Node& node) {
-  switch (node.op) {
-    case Op::kTosaConv2d:
-    case Op::kTosaConv3d:
-    case Op::kTosaDepthwiseConv2d:
-    case Op::kTosaTransposeConv2d:
-    case Op::kTosaTable:
-      return 1;
-    default:
-      return node.operand_count;
-  }
-}
+std::size_t maps_read(const Node& node) { return among(kReadsOneMap, node.op) ? 1U : node.operand_count; }
 
 }  // namespace
 

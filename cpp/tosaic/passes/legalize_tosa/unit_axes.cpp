@@ -13,6 +13,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -28,44 +29,58 @@ Shape in_four_axes(const Shape& shape) {
   return out;
 }
 
+void prepend(Dims& dims, std::int64_t number, std::int64_t more) {
+  for (std::int64_t k = 0; k < more; ++k) dims.insert(0, number);
+}
+
+// What leading axes change in the attributes of an operator.
+using AddAxes = void (*)(Attrs&, std::int64_t more);
+
+template <class T>
+void move_axis(Attrs& attrs, std::int64_t more) {
+  get<T>(attrs).axis += more;
+}
+
+void add_to_pad(Attrs& attrs, std::int64_t more) {
+  prepend(get<TosaPadAttrs>(attrs).before, 0, more);
+  prepend(get<TosaPadAttrs>(attrs).after, 0, more);
+}
+
+void add_to_slice(Attrs& attrs, std::int64_t more) {
+  prepend(get<TosaSliceAttrs>(attrs).start, 0, more);
+  prepend(get<TosaSliceAttrs>(attrs).size, 1, more);
+}
+
+void add_to_transpose(Attrs& attrs, std::int64_t more) {
+  Dims& perm = get<PermuteAttrs>(attrs).perm;
+  for (std::int64_t& axis : perm) axis += more;
+  prepend(perm, 0, more);
+  std::iota(perm.begin(), perm.begin() + more, 0);
+}
+
+// The operators of a chain, beside the elementwise ones, which have no axes.
+constexpr OpTable<AddAxes> kAddAxes = {{Op::kTosaReduceAll, move_axis<AxisAttrs>},
+                                       {Op::kTosaReduceAny, move_axis<AxisAttrs>},
+                                       {Op::kTosaReduceProduct, move_axis<AxisAttrs>},
+                                       {Op::kTosaReduceSum, move_axis<AxisAttrs>},
+                                       {Op::kTosaConcat, move_axis<AxisAttrs>},
+                                       {Op::kTosaReverse, move_axis<AxisAttrs>},
+                                       {Op::kTosaReduceMax, move_axis<TosaAxisNanAttrs>},
+                                       {Op::kTosaReduceMin, move_axis<TosaAxisNanAttrs>},
+                                       {Op::kTosaPad, add_to_pad},
+                                       {Op::kTosaSlice, add_to_slice},
+                                       {Op::kTosaTranspose, add_to_transpose}};
+
 // The attributes of an operator on four axes instead of `kAxes - more`. Returns nothing if the operator is
 // not one of a chain.
 std::optional<Attrs> with_more_axes(const Node& node, std::int64_t more) {
   Attrs attrs = *node.attrs;
-  const auto prepend = [&](Dims& dims, std::int64_t number) {
-    for (std::int64_t k = 0; k < more; ++k) dims.insert(0, number);
-  };
-  switch (node.op) {
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-    case Op::kTosaReduceProduct:
-    case Op::kTosaReduceSum:
-    case Op::kTosaConcat:
-    case Op::kTosaReverse:
-      get<AxisAttrs>(attrs).axis += more;
-      return attrs;
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-      get<TosaAxisNanAttrs>(attrs).axis += more;
-      return attrs;
-    case Op::kTosaPad:
-      prepend(get<TosaPadAttrs>(attrs).before, 0);
-      prepend(get<TosaPadAttrs>(attrs).after, 0);
-      return attrs;
-    case Op::kTosaSlice:
-      prepend(get<TosaSliceAttrs>(attrs).start, 0);
-      prepend(get<TosaSliceAttrs>(attrs).size, 1);
-      return attrs;
-    case Op::kTosaTranspose: {
-      Dims& perm = get<PermuteAttrs>(attrs).perm;
-      for (std::int64_t& axis : perm) axis += more;
-      prepend(perm, 0);
-      std::iota(perm.begin(), perm.begin() + more, 0);
-      return attrs;
-    }
-    default:
-      return info(node.op).has(kElementwise) ? std::optional(attrs) : std::nullopt;
-  }
+  const AddAxes* add_axes = kAddAxes.find(node.op);
+  if (add_axes)
+    (*add_axes)(attrs, more);
+  else if (!info(node.op).has(kElementwise))
+    return std::nullopt;
+  return attrs;
 }
 
 QParamsRef with_more_axes(const QParamsRef& qparams, std::int64_t more) {
