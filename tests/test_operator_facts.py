@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A comment in front of a switch that may have a default, with the reason: `// open switch: ...`.
 EXCEPTION = re.compile(r"// open switch: \S.*\n\s*$")
-# Their tables are of some operators of several families: arithmetic of i64, members of a chain.
-NO_FAMILY = {"legalize_wide_integers.cpp", "unit_axes.cpp"}
+# Their tables are of some operators of several families: arithmetic of i64, members of a chain, what can be
+# computed in parts.
+NO_FAMILY = {"legalize_wide_integers.cpp", "unit_axes.cpp", "split_attentions.cpp"}
 CHAIN = 4  # an expression with this many comparisons with operators should be a table
 
 

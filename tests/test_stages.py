@@ -27,6 +27,7 @@ PIPELINE = (
     *("choose-shapes", "assign-dim-order"),
     *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions", "store-constants"),
     *("unit-axes", "narrow-operands", "split-tables", "split-rescales"),
+    "split-attentions",
 )
 
 

@@ -19,6 +19,22 @@ class Copy final : public Recipe {
   [[nodiscard]] bool is_copy() const override { return true; }
 };
 
+// Rows of the source from row `begin` on. A unit is a row.
+class Rows final : public Recipe {
+ public:
+  Rows(const Storage& source, std::size_t row_bytes, std::size_t begin)
+      : Recipe(source), row_bytes_(row_bytes), begin_(begin) {}
+  [[nodiscard]] std::size_t unit_bytes() const override { return row_bytes_; }
+  void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
+    UnitReader rows(source(), row_bytes_);
+    for (std::size_t i = begin; i < end; ++i, to += row_bytes_)
+      std::copy_n(rows.unit(begin_ + i), row_bytes_, to);
+  }
+
+ private:
+  std::size_t row_bytes_, begin_;
+};
+
 }  // namespace
 
 void Recipe::prepare() const {
@@ -29,6 +45,12 @@ std::shared_ptr<const Recipe> Recipe::inverse(const Storage& /*result*/) const {
 
 Storage deferred_copy(const Storage& source) {
   return Storage::deferred(source.size(), std::make_shared<const Copy>(source));
+}
+
+Storage part_of_rows(const Storage& source, std::size_t rows, std::size_t begin, std::size_t size) {
+  const std::size_t row_bytes = source.size() / rows;
+  if (source.deferred_state() == nullptr) return source.part(begin * row_bytes, size * row_bytes);
+  return Storage::deferred(size * row_bytes, std::make_shared<const Rows>(source, row_bytes, begin));
 }
 
 UnitReader::UnitReader(const Storage& source, std::size_t unit_bytes)

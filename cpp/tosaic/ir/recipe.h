@@ -51,6 +51,11 @@ class Recipe {
 // source.
 [[nodiscard]] Storage deferred_copy(const Storage& source);
 
+// The bytes of `size` rows from row `begin` on, of a storage that has `rows` rows. They are computed with the
+// storage if that is deferred.
+[[nodiscard]] Storage part_of_rows(const Storage& source, std::size_t rows, std::size_t begin,
+                                   std::size_t size);
+
 // Reads the bytes of a storage in units of `unit_bytes`: from memory if the storage is computed, else by its
 // recipe. For one thread.
 class UnitReader {

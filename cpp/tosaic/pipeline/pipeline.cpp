@@ -44,6 +44,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kLegalize, "narrow-operands"},
     {Section::kLegalize, "split-tables"},
     {Section::kLegalize, "split-rescales"},
+    {Section::kLegalize, "split-attentions"},
 };
 
 InvalidGraph refusal(std::string what, std::string expected, std::string got, std::string hint = {}) {
