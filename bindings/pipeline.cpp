@@ -299,6 +299,7 @@ void bind_pipeline(py::module_& m) {
       .def_property_readonly("decomposed", [](const LoweredGraphs& l) { return shared(l.decomposed); })
       .def_property_readonly("canonical", [](const LoweredGraphs& l) { return shared(l.canonical); })
       .def_property_readonly("tosa", [](const LoweredGraphs& l) { return shared(l.tosa); })
+      .def_property_readonly("whole", [](const LoweredGraphs& l) { return shared(l.whole); })
       .def_property_readonly("timings",
                              [](const LoweredGraphs& l) {
                                py::list out;

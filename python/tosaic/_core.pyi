@@ -593,6 +593,7 @@ class LoweredGraphs:
     decomposed: Final[Graph]
     canonical: Final[Graph]
     tosa: Final[Graph]
+    whole: Final[Graph]
     timings: Final[list[dict[str, Any]]]
     orders: Final[dict[str, tuple[int, ...]]]
     constants_seconds: Final[float]

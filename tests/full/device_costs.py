@@ -5,7 +5,7 @@
 Writes docs/measured/device_costs.md, with all networks that have results. Vela counts cycles and SRAM, in
 both memory modes that are used with the device. The results of Arm's flow and its converted programs are
 stored, since that flow takes many minutes for some networks and does not depend on our sources. Exit code 1
-if our lowering of Arm's graph costs more than Arm's own lowering, or is less accurate.
+if our lowering of Arm's graph, or our plan for the device, misses what `violations` demands.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ MODES = ("Sram_Only", "Dedicated_Sram_384KB")
 FLOWS = {
     "arm": "Arm's quantizer and lowering",
     "lowering": "Arm's quantizer, our lowering",
-    "plan": "`tosaic.quantize`, our lowering",
-    "rounded": "`tosaic.quantize(every_operator=True)`, our lowering",
+    "target": "`tosaic.quantize(target=DEVICE)`, our lowering",
+    "precise": "`tosaic.quantize` with its defaults, our lowering",
 }
+# Networks of attention, norms and linear layers only; and those with attention among convolutions.
+TRANSFORMERS = ("deit_tiny", "bert4", "swin", "llama2", "opt", "qwen2")
+ATTENTION = (*TRANSFORMERS, "mobilevit", "wav2vec2")
 _CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 4, 100, 8
 _TARGET, _ARM = "TOSA-1.0+INT", "arm"
 
@@ -62,8 +65,8 @@ All flows calibrate on the same four inputs. {missing}
 - arm: ExecuTorch's TOSAQuantizer, partitioner and lowering. A network of several delegates costs the sum of
   their cycles, and the largest of their SRAM; what stays outside of delegates costs nothing here.
 - lowering: tosaic lowers the graph that the TOSAQuantizer converted.
-- plan: `tosaic.quantize` with its defaults, lowered by tosaic.
-- rounded: `tosaic.quantize(every_operator=True)`, which rounds the result of each operator to 8 bits.
+- target: `tosaic.quantize(target="{device}")`, lowered by tosaic.
+- precise: `tosaic.quantize` without a target, lowered by tosaic. It rounds fewer values.
 """
 
 
@@ -123,9 +126,7 @@ def _quantized(network: Network, flow: str) -> Any:
     if flow == "lowering":
         return _arms(network)
     samples = [network.sample(i) for i in range(_CALIBRATION)]
-    return tosaic.quantize(
-        network.export(), samples, config=tosaic.QConfig.int8(every_operator=flow == "rounded")
-    )
+    return tosaic.quantize(network.export(), samples, target=DEVICE if flow == "target" else None)
 
 
 def _row(results: Path, name: str, flow: str) -> dict[str, Any]:
@@ -165,16 +166,35 @@ def _cost(file: bytes, mode: str) -> tosaic.cost.DeviceCost:
 
 
 def violations(arm: Measured, ours: Measured) -> list[str]:
-    """Returns what our lowering of Arm's graph does worse than Arm's own, as texts."""
+    """Returns what one of our flows does worse than it must, compared with Arm's, as texts.
+
+    Our lowering of Arm's graph costs at most as many cycles and as much SRAM. The plan for the device may
+    take 1.1 times the SRAM; with attention, it takes at most 0.95 times the cycles. No accuracy is more than
+    0.3 dB below Arm's, and that of transformers is at least 1 dB above it.
+    """
+    is_plan = ours.flow == "target"
+    cycles = 0.95 if is_plan and arm.network in ATTENTION else 1.0
+    sram = 1.1 if is_plan else 1.0
+    least = 1.0 if is_plan and arm.network in TRANSFORMERS else -0.3
     found = []
     for mode in MODES:
-        if ours.cycles[mode] > arm.cycles[mode]:
+        if ours.cycles[mode] > cycles * arm.cycles[mode]:
             found.append(f"{ours.cycles[mode] / arm.cycles[mode]:.2f} of Arm's cycles ({mode})")
-    if ours.sram[MODES[0]] > arm.sram[MODES[0]]:
+    if ours.sram[MODES[0]] > sram * arm.sram[MODES[0]]:
         found.append(f"{ours.sram[MODES[0]] / arm.sram[MODES[0]]:.2f} of Arm's SRAM")
-    if ours.to_float < arm.to_float - 0.3:
+    if ours.to_float < arm.to_float + least:
         found.append(f"{ours.to_float:.1f} dB, Arm's flow {arm.to_float:.1f}")
     return found
+
+
+def _all_violations(rows: Sequence[Measured]) -> list[str]:
+    by = {(row.network, row.flow): row for row in rows}
+    return [
+        f"- {name}, {flow}: {line}"
+        for name in dict.fromkeys(row.network for row in rows)
+        for flow in ("lowering", "target")
+        for line in violations(by[name, _ARM], by[name, flow])
+    ]
 
 
 def page(rows: Sequence[Measured]) -> str:
@@ -200,11 +220,19 @@ def page(rows: Sequence[Measured]) -> str:
         _HEAD.format(**measured_with(), device=DEVICE, missing=text).strip(),
         markdown_table(header, lines, texts=1),
     ]
-    broken = [
-        f"- {name}: {line}" for name in names for line in violations(by[name, _ARM], by[name, "lowering"])
+    ratios = [
+        (by[name, "target"].cycles[MODES[0]], by[name, _ARM].cycles[MODES[0]])
+        for name in names
+        if name in ATTENTION
     ]
-    if broken:
-        parts += ["What *lowering* does worse than *arm*:", "\n".join(broken)]
+    if ratios:
+        ours, arms = (sum(each) for each in zip(*ratios, strict=True))
+        parts.append(
+            f"By the plan for the device, the {len(ratios)} networks with attention take "
+            f"{ours / arms:.2f} of the cycles of Arm's flow in the sum ({MODES[0]})."
+        )
+    if broken := _all_violations(rows):
+        parts += ["What our flows do worse than they should, compared with *arm*:", "\n".join(broken)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -227,8 +255,7 @@ def main() -> int:
     rows = [row for name in CASES for row in _stored(options.results, name)]
     if rows:
         write_markdown(PAGE, page(rows))
-    by = {(row.network, row.flow): row for row in rows}
-    return int(any(violations(by[name, _ARM], by[name, "lowering"]) for name, flow in by if flow == _ARM))
+    return int(bool(_all_violations(rows)))
 
 
 def _stored(results: Path, name: str) -> list[Measured]:

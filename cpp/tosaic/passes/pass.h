@@ -92,6 +92,7 @@ struct Pass {
   bool always = false;  // it changes every graph that it takes, so after it no graph is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
   std::vector<std::string> serves_as = {};  // names of passes that it replaces in the `needs` of other passes
+  bool divides = false;  // it makes values in parts, so the changed graph lacks values that the old one has
 
   [[nodiscard]] Stage stage_after(Stage taken) const { return makes.value_or(taken); }
 };

@@ -194,6 +194,9 @@ class Run {
     });
     return found == skipped_.end() ? nullptr : found->step;
   }
+  // The graph before the passes that made values in parts, if these were the last that changed it; else the
+  // graph.
+  [[nodiscard]] const std::shared_ptr<const Graph>& whole() const { return whole_ ? whole_ : graph_; }
   // The last graph that a pass took at stage quantized; null if there was none.
   [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }
   [[nodiscard]] std::vector<PassTiming> timings() && { return std::move(timings_); }
@@ -223,6 +226,10 @@ class Run {
       if (options_.verify_each) verify_result(pass, *next);
       timing.verify_seconds = seconds_since(start);
       require_same_boundary(pass, *graph_, *next);
+      if (!pass.divides)
+        whole_ = nullptr;  // it would lack what this pass changed
+      else if (whole_ == nullptr)
+        whole_ = graph_;
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
@@ -235,7 +242,7 @@ class Run {
     timings_.push_back(std::move(timing));
   }
 
-  std::shared_ptr<const Graph> graph_, quantized_;
+  std::shared_ptr<const Graph> graph_, quantized_, whole_;
   std::vector<std::shared_ptr<const Graph>> seen_;  // the graphs that on_change got
   const LowerOptions& options_;
   passes::PassOptions pass_options_;
@@ -311,6 +318,7 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = own_constants(graph);
+    lowered.whole = lowered.tosa;
     require_target(*lowered.tosa, target);
     return lowered;
   }
@@ -328,6 +336,7 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
     lowered.canonical = run.graph();
     run.section(steps, Section::kLegalize);
     lowered.tosa = run.graph();
+    lowered.whole = run.whole();
     const auto end = std::chrono::steady_clock::now();
     if (lowered.tosa->stage == Stage::kTosa) require_target(*lowered.tosa, target);
     lowered.check_seconds = seconds_since(end);
@@ -349,8 +358,8 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
   std::ranges::move(passes::place_notes(*lowered.exported), std::back_inserter(lowered.notes));
   const auto begin = std::chrono::steady_clock::now();
   if (constants)
-    run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical},
-                          places);
+    run.compute_constants(
+        *graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical, lowered.whole}, places);
   lowered.constants_seconds = seconds_since(begin);
   lowered.timings = std::move(run).timings();
   return lowered;

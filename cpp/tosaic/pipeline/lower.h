@@ -52,6 +52,7 @@ struct Lowered {
   std::shared_ptr<const Graph> decomposed;  // after section decompose
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
+  std::shared_ptr<const Graph> whole;  // `tosa` before values were made in parts, which loses their names
   std::vector<passes::ConstantNote> notes;  // on the constants of `tosa`
   std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
   double constants_seconds = 0;             // for the elements of constants that passes deferred

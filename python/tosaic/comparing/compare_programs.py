@@ -93,6 +93,8 @@ class _Side:
                 self.runnable = program_of(source, bind=bind, operators=missing)
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
+        else:
+            self.runnable = self.runnable.whole()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
         # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
         # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of

@@ -129,6 +129,7 @@ class Lowered(Preparable):
             "canonical": lowered.canonical,
             "tosa": lowered.tosa,
         }
+        self._whole = lowered.whole
         self._orders = dict(lowered.orders)
         noticed = Diagnostics()
         for rule, message, name in lowered.notes:
@@ -230,6 +231,21 @@ class Lowered(Preparable):
     def io(self) -> Io:
         """The inputs, outputs and states of the program, with their qparams."""
         return Io(self.inputs, self.outputs, self.states)
+
+    def whole(self) -> Lowered:
+        """Returns the program before its attentions were computed in parts.
+
+        It has the same results, and all values in one piece, which comparisons look for by their names.
+        Returns the program itself if nothing was divided.
+        """
+        if self._whole is self._graph:
+            return self
+        state = self.__getstate__()
+        cached = [name for name in state if isinstance(getattr(type(self), name, None), cached_property)]
+        made = object.__new__(type(self))
+        made.__dict__.update({name: value for name, value in state.items() if name not in cached})
+        made._graph = self._whole
+        return made
 
     def as_program(self) -> Program:
         """Returns the program at stage ``tosa``."""

@@ -77,6 +77,11 @@ int axis_of_matmul(const Graph&, const Node&, std::size_t operand, int axis, std
   return axis == free ? free : kNoAxis;
 }
 
+// A lookup: the indices are split, not the values.
+int axis_of_gather(const Graph&, const Node&, std::size_t operand, int axis, std::int64_t) {
+  return operand == 1 && axis == 1 ? 1 : kNoAxis;
+}
+
 constexpr OpTable<AxisRule> kAxisRules = {{Op::kTosaReduceAll, other_axis<AxisAttrs>},
                                           {Op::kTosaReduceAny, other_axis<AxisAttrs>},
                                           {Op::kTosaReduceProduct, other_axis<AxisAttrs>},
@@ -85,7 +90,8 @@ constexpr OpTable<AxisRule> kAxisRules = {{Op::kTosaReduceAll, other_axis<AxisAt
                                           {Op::kTosaReduceMin, other_axis<TosaAxisNanAttrs>},
                                           {Op::kTosaTranspose, moved_axis},
                                           {Op::kTosaReshape, reshaped_axis},
-                                          {Op::kTosaMatmul, axis_of_matmul}};
+                                          {Op::kTosaMatmul, axis_of_matmul},
+                                          {Op::kTosaGather, axis_of_gather}};
 
 AxisRule rule_of(Op op) {
   if (const AxisRule* rule = kAxisRules.find(op)) return *rule;
@@ -142,7 +148,7 @@ class SplitAttentions {
 
   bool try_region(const Node& first, int axis) {
     std::vector<NodeId> reached = reach(first, axis);
-    if (reached.empty() || !keep_what_leads_to_last(reached)) {
+    if (reached.empty() || !is_closed(reached)) {
       for (const NodeId id : reached) axis_of(result(id)) = kNoAxis;
       return false;
     }
@@ -151,25 +157,26 @@ class SplitAttentions {
     return true;
   }
 
-  // The nodes behind `first` that can be split, up to the next MATMUL and what rescales its result. Returns
-  // nothing if there is none.
+  // The nodes behind `first` that can be split, up to the next MATMUL, or several that read the same numbers
+  // in bytes, and what rescales their result. Returns nothing if there is none.
   std::vector<NodeId> reach(const Node& first, int axis) {
     std::vector<NodeId> reached = {graph_.id(first)};
     axis_of(graph_.result(first)) = axis;
     std::set<NodeId> next = users_of(reached[0]);
-    bool found = false;
-    while (!next.empty() && !found && reached.size() < kMostNodes) {
+    bool found = false, is_done = false;
+    while (!next.empty() && !is_done && reached.size() < kMostNodes) {
       const NodeId id = *next.begin();
       next.erase(next.begin());
       const Node& node = graph_.node(id);
       const int own = node.result_count == 1 ? axis_behind(node) : kNoAxis;
-      if (own == kNoAxis) continue;
+      if (own == kNoAxis) break;
       axis_of(graph_.result(node)) = own;
       reached.push_back(id);
-      found = node.op == Op::kTosaMatmul;
+      found |= node.op == Op::kTosaMatmul;
       next.merge(users_of(id));
+      is_done = found && std::ranges::all_of(next, [&](NodeId user) { return reads_only(user, reached); });
     }
-    if (!found) {
+    if (!is_done) {
       for (const NodeId id : reached) axis_of(result(id)) = kNoAxis;
       return {};
     }
@@ -180,6 +187,13 @@ class SplitAttentions {
       reached.push_back(graph_.id(*tail));
     }
     return reached;
+  }
+
+  // True if a node reads the result of the last of the nodes that were reached, and of no other one.
+  bool reads_only(NodeId reader, const std::vector<NodeId>& reached) {
+    return std::ranges::all_of(graph_.operands(graph_.node(reader)), [&](ValueId operand) {
+      return !operand.valid() || axis_of(operand) == kNoAxis || operand == result(reached.back());
+    });
   }
 
   [[nodiscard]] std::set<NodeId> users_of(NodeId id) const {
@@ -216,32 +230,14 @@ class SplitAttentions {
     return found;
   }
 
-  // Drops the nodes that do not lead to the last one. Returns false if another node, or an output, needs a
-  // result other than the last, or if the last result is already a part of a concatenation.
-  bool keep_what_leads_to_last(std::vector<NodeId>& reached) {
-    std::set<NodeId> needed = {reached.back()};
-    std::vector<NodeId> kept;
-    for (std::size_t i = reached.size(); i-- > 0;) {
-      const NodeId id = reached[i];
-      if (!needed.contains(id)) {
-        axis_of(result(id)) = kNoAxis;
-        continue;
-      }
-      kept.push_back(id);
-      for (const ValueId operand : graph_.operands(graph_.node(id)))
-        if (operand.valid() && axis_of(operand) != kNoAxis) needed.insert(graph_.value(operand).producer);
-    }
-    std::ranges::reverse(kept);
-    reached = std::move(kept);
-    for (const NodeId id : reached) {
-      if (id == reached.back()) continue;
-      const auto users = graph_.users(result(id));
-      if (graph_.is_output(result(id)) ||
-          std::ranges::any_of(users, [&](NodeId user) { return !needed.contains(user); }))
-        return false;
-    }
+  // True if no output is a result other than the last, and the last result is not yet a part of a
+  // concatenation.
+  [[nodiscard]] bool is_closed(const std::vector<NodeId>& reached) const {
     const auto users = graph_.users(result(reached.back()));
-    return std::ranges::none_of(users, [&](NodeId user) { return graph_.node(user).op == Op::kTosaConcat; });
+    return std::ranges::none_of(users,
+                                [&](NodeId user) { return graph_.node(user).op == Op::kTosaConcat; }) &&
+           std::ranges::none_of(
+               reached, [&](NodeId id) { return id != reached.back() && graph_.is_output(result(id)); });
   }
 
   // ---- how many parts ----
@@ -467,13 +463,14 @@ class SplitAttentions {
   }
 
   // The axis along which an operand from outside of the region is split; kNoAxis if it is not. It has the
-  // elements of all parts, unless it is broadcast along the axis, or is the other operand of a MATMUL whose
-  // rows are split.
+  // elements of all parts, unless it is broadcast along the axis, is the other operand of a MATMUL whose rows
+  // are split, or has the values of a lookup.
   [[nodiscard]] int axis_of_operand(const Node& node, std::size_t i) {
     const ValueId operand = graph_.operands(node)[i];
     if (!operand.valid() || axis_of(operand) != kNoAxis || info(node.op).is_table(i)) return kNoAxis;
     const int axis = axis_of(graph_.result(node));
-    const bool is_shared = node.op == Op::kTosaMatmul && axis == (i == 0 ? 2 : 1);
+    const bool is_shared =
+        (node.op == Op::kTosaMatmul && axis == (i == 0 ? 2 : 1)) || (node.op == Op::kTosaGather && i == 0);
     return is_shared || graph_.type(operand).shape[axis] == 1 ? kNoAxis : axis;
   }
 
