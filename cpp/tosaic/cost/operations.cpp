@@ -218,12 +218,27 @@ void Operations::move_into_reader(Operation& rescale, Operation& reader) {
 
 bool Operations::try_writer(Operation& rescale) {
   const ValueId from = rescale.reads.front();
-  const std::int32_t at = writers_[from.index()];
   const Rescale& attrs = rescale_of(*graph_, rescale);
+  std::vector<std::int32_t> reshapes;
+  std::int32_t at = writers_[from.index()];
+  for (ValueId value = from; at >= 0 && all_[static_cast<std::size_t>(at)].op == Op::kTosaReshape;) {
+    if (!is_internal(value)) return false;
+    value = all_[static_cast<std::size_t>(at)].reads.front();
+    if (!is_internal(value)) return false;
+    reshapes.push_back(at);
+    at = writers_[value.index()];
+  }
   if (at < 0 || !is_internal(from) || attrs.input_zp != 0) return false;
   Operation& writer = all_[static_cast<std::size_t>(at)];
   if (writer.scales_result || writer.reads.empty() || !scales_result(*machine_, *graph_, writer, attrs))
     return false;
+  for (const std::int32_t each : reshapes) {
+    Operation& reshape = all_[static_cast<std::size_t>(each)];
+    writers_[reshape.reads.front().index()] = -1;
+    readers_[reshape.reads.front().index()].clear();
+    writer.merged.push_back(reshape.node);
+    reshape.is_merged = true;
+  }
   writers_[from.index()] = -1;
   writers_[rescale.result.index()] = at;
   readers_[from.index()].clear();
