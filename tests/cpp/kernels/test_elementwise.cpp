@@ -301,6 +301,33 @@ TEST_CASE("TOSA integer operators") {
   check_values(unary(Op::kBitwiseNot, NoAttrs{}, line(DType::kU8, {0, 1}), DType::kU8), {255, 254});
 }
 
+TEST_CASE("products and shifts of i32 equal the reference for every shift") {
+  std::mt19937 random(17);
+  std::uniform_int_distribution<std::int32_t> numbers(std::numeric_limits<std::int32_t>::min());
+  const auto integers = [&](std::int64_t count, auto&& draw) {
+    Array made{DType::kI32, {count}, {}};
+    for (std::int64_t i = 0; i < count; ++i) made.values.push_back(static_cast<double>(draw()));
+    return made;
+  };
+  const auto any = [&] { return numbers(random) >> random() % 32; };
+  const auto place = [&] { return random() % 32; };
+  for (const std::int64_t count : {1, 15, 33, 600})
+    for (const std::int64_t first : {std::int64_t{1}, count})
+      for (const std::int64_t second : {std::int64_t{1}, count}) {
+        const Shape shape{std::max(first, second)};
+        const auto check = [&](Op op, Attrs attrs, Array b) {
+          check_fast_paths({op, std::move(attrs), {integers(first, any), std::move(b)}, DType::kI32, shape},
+                           {});
+        };
+        for (std::int64_t shift = 0; shift < 63; ++shift)
+          check(Op::kTosaMul, TosaMulAttrs{shift}, integers(second, any));
+        for (const bool round : {false, true})
+          check(Op::kTosaArithmeticRightShift, TosaShiftAttrs{round}, integers(second, place));
+        check(Op::kTosaLogicalLeftShift, NoAttrs{}, integers(second, place));
+        check(Op::kTosaLogicalRightShift, NoAttrs{}, integers(second, place));
+      }
+}
+
 TEST_CASE("select chooses between its operands by a broadcast condition") {
   for (const DType dtype : {DType::kF32, DType::kI8, DType::kBool, DType::kI64}) {
     const Call call{.op = Op::kTosaSelect,

@@ -2,6 +2,7 @@
 // the loops. Functions that are not exact in float are computed in double and rounded once.
 #include "tosaic/kernels/elementwise_block.h"
 #include "tosaic/kernels/isa/math.h"
+#include "tosaic/kernels/isa/rescale_vector.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -375,6 +376,52 @@ struct MulShift {
   }
   int64_t shift, half;
 };
+#if defined(TOSAIC_RESCALES_VECTORS)
+
+// A product of 32 bits, rounded and shifted, is a rescale of one operand by the other. A template argument is
+// true if the operand is one element.
+template <RescaleWay kWay, bool kFirst, bool kSecond>
+void mul_shift_of(int32_t shift, const int32_t* a, const int32_t* b, int32_t* result, int64_t count) {
+  constexpr int64_t kWidth = kLanes<int32_t>;
+  const V32 shifts = broadcast(shift), first = broadcast(*a), second = broadcast(*b);
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth)
+    store(result + i, rescale_vector(kFirst ? first : load(a + i),
+                                     LaneScale<kWay>(kSecond ? second : load(b + i), shifts)));
+  if (i == count) return;
+  const V32 left = kFirst ? first : load_first(a + i, count - i);
+  const V32 right = kSecond ? second : load_first(b + i, count - i);
+  store_first(result + i, rescale_vector(left, LaneScale<kWay>(right, shifts)), count - i);
+}
+
+template <RescaleWay kWay>
+void mul_shift_by(const Parameters& p, const int32_t* a, const int32_t* b, int32_t* result, int64_t count) {
+  const auto shift = static_cast<int32_t>(p.shift);
+  if (p.scalars == 1) return mul_shift_of<kWay, true, false>(shift, a, b, result, count);
+  if (p.scalars == 2) return mul_shift_of<kWay, false, true>(shift, a, b, result, count);
+  mul_shift_of<kWay, false, false>(shift, a, b, result, count);
+}
+
+void mul_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  if (count == 0) return;
+  const auto* a = static_cast<const int32_t*>(in[0]);
+  const auto* b = static_cast<const int32_t*>(in[1]);
+  auto* result = static_cast<int32_t*>(out);
+  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and their
+  // sum has 33 bits.
+  const bool high_halves = p.shift >= 33 && p.shift <= 62;
+  if (high_halves) return mul_shift_by<RescaleWay::kHigh>(p, a, b, result, count);
+  mul_shift_by<RescaleWay::kSingle>(p, a, b, result, count);
+}
+
+constexpr ElementwiseBlock kMulShiftI32 = mul_shift_i32;
+
+#else
+
+constexpr ElementwiseBlock kMulShiftI32 = map2<int32_t, int32_t, MulShift>;
+
+#endif
+
 // The caller checks that divisors are not zero. The quotient of the least integer and -1 wraps.
 template <class T>
 [[gnu::always_inline]] inline T quotient(T a, T b) {
@@ -412,11 +459,16 @@ struct PowInteger : Stateless {
 // Shift counts are taken modulo 64. For counts in [0, width), the result is as the specification says.
 struct ArithmeticRightShift {
   explicit ArithmeticRightShift(const Parameters& p) : round(p.round ? 1 : 0) {}
-  template <class T>
-  T operator()(T a, T b) const {
+  int64_t operator()(int64_t a, int64_t b) const {
     const int64_t count = b & 63;
-    const int64_t below = count == 0 ? 0 : (static_cast<int64_t>(a) >> (count - 1)) & round;
-    return static_cast<T>((static_cast<int64_t>(a) >> count) + below);
+    const int64_t below = count == 0 ? 0 : (a >> (count - 1)) & round;
+    return (a >> count) + below;
+  }
+  // In lanes of 32 bits: a shift by 31 has the bits of a shift by more.
+  int32_t operator()(int32_t a, int32_t b) const {
+    const int32_t count = b & 63, before = count == 0 ? 0 : count - 1;
+    const int32_t below = count == 0 ? 0 : (a >> (before > 31 ? 31 : before)) & static_cast<int32_t>(round);
+    return (a >> (count > 31 ? 31 : count)) + below;
   }
   int64_t round;
 };
@@ -426,9 +478,12 @@ struct LogicalShift {
 };
 struct LogicalLeftShift : LogicalShift {
   using LogicalShift::LogicalShift;
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<std::uint64_t>(a) << (b & 63));
+  int64_t operator()(int64_t a, int64_t b) const {
+    return static_cast<int64_t>(static_cast<std::uint64_t>(a) << (b & 63));
+  }
+  int32_t operator()(int32_t a, int32_t b) const {
+    const int32_t count = b & 63;
+    return count > 31 ? 0 : static_cast<int32_t>(raw(a) << (count & 31));
   }
 };
 struct LogicalRightShift : LogicalShift {
@@ -529,7 +584,7 @@ constexpr Row kIntegerOnly[] = {
     {Function::kNegateZeroPoints, map1<T, T, NegateZeroPoints>},
     {Function::kBitwiseNot, map1<T, T, BitwiseNot>},
     {Function::kCountLeadingZeros, map1<T, T, CountLeadingZeros>},
-    binary<T, T, MulShift>(Function::kMulShift),
+    {Function::kMulShift, sizeof(T) == 4 ? kMulShiftI32 : map2<T, T, MulShift>, true},
     binary<T, T, DivFloorInteger>(Function::kDivFloor),
     binary<T, T, DivTruncInteger>(Function::kDivTrunc),
     binary<T, T, PowInteger>(Function::kPow),
