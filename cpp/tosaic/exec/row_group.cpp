@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/parallel.h"
@@ -90,7 +91,7 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
 namespace {
 
 // The limits of the search for a group.
-constexpr std::size_t kMostSteps = 64;
+constexpr std::size_t kMostSteps = 128;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
@@ -126,9 +127,22 @@ bool works_along_rows(const Graph& graph, const Node& node) {
   return false;
 }
 
+// True for a GATHER of elements of one table: of values [1, entries, 1].
+bool is_element_gather(const Graph& graph, const Node& node) {
+  if (node.op != Op::kTosaGather) return false;
+  const Shape& table = graph.type(graph.operands(node)[0]).shape;
+  return table[0] == 1 && table[2] == 1;
+}
+
+// True if the operand of a step of this kind is a table, which all rows read.
+bool is_table(RowKind kind, const Node& node, std::size_t operand) {
+  return kind == RowKind::kLookup && (node.op == Op::kTosaGather ? operand == 0 : operand > 0);
+}
+
 RowKind row_kind(const Graph& graph, const Node& node) {
   const kernels::Prepare family = kernels::family_of(node.op);
   const Shape& shape = graph.type(graph.result(node)).shape;
+  if (is_element_gather(graph, node)) return RowKind::kLookup;
   if (family == kernels::prepare_table || family == kernels::prepare_tosa_rescale) return RowKind::kLookup;
   if (family == kernels::prepare_elementwise)
     return node.op == Op::kPrelu ? RowKind::kNone : RowKind::kElementwise;
@@ -251,15 +265,28 @@ class Finder {
     if (at.kind != StepKind::kKernel || at.is_fused || in_group_[step] || node(step).result_count != 1 ||
         node(step).operand_count == 0 || node(step).operand_count > kMostOperands)
       return RowKind::kNone;
-    const Shape& shape = type(node(step).first_result).shape;
-    if (shape.size() < 2 || type(result_of(step)).shape != shape) return RowKind::kNone;
+    if (type(result_of(step)).shape != type(node(step).first_result).shape) return RowKind::kNone;
     return row_kind(graph_, node(step));
   }
 
   [[nodiscard]] bool may_begin(std::uint32_t step) const {
     constexpr std::size_t share = 16;
-    return kind_of(step) != RowKind::kNone && type(result_of(step)).bytes() >= least_bytes_ / share &&
+    return kind_of(step) != RowKind::kNone && node(step).op != Op::kTosaGather &&
+           type(result_of(step)).bytes() >= least_bytes_ / share &&
            !row_axes(type(result_of(step)).shape).empty();
+  }
+
+  // The shape of a value in the rows of the group. Inside, a value may have another shape with the same
+  // elements in the same order, for example [rows * width].
+  [[nodiscard]] const Shape& shape_of(std::uint32_t value) const {
+    const auto found = row_shapes_.find(value);
+    return found == row_shapes_.end() ? type(value).shape : found->second;
+  }
+
+  // True if the value has the rows of the group, of this width.
+  [[nodiscard]] bool has_rows(std::uint32_t value, int64_t width) const {
+    const Shape& shape = type(value).shape;
+    return row_axes(shape) == axes_ && shape.back() == width;
   }
 
   void set(std::uint32_t value, State state) {
@@ -270,20 +297,22 @@ class Finder {
   void grow(std::uint32_t first) {
     members_.clear();
     row_operands_.clear();
+    row_shapes_.clear();
     axes_ = row_axes(type(result_of(first)).shape);
     std::uint32_t last = first;  // the last step that may belong to the group
     for (std::uint32_t step = first; step <= last && step < first + kMostSpan && members_.size() < kMostSteps;
          ++step) {
       if (steps_[step].is_fused) continue;
-      const std::optional<RowKind> kind = joins(step, step == first);
-      if (!kind) {
+      const std::optional<Joining> joining = joins(step, step == first);
+      if (!joining) {
         if (reads(step, State::kInside) || reads(step, State::kAfter)) mark_after(step);
         continue;
       }
-      take_producers(step, *kind);
+      take_producers(step, joining->kind);
       const std::uint32_t value = result_of(step);
-      members_.push_back({step, *kind, value});
+      members_.push_back({step, joining->kind, value});
       set(value, State::kInside);
+      if (!has_rows(value, joining->rows.back())) row_shapes_.emplace(value, joining->rows);
       last = std::max(last, last_reader_[value]);
       note_operands(step);
     }
@@ -304,12 +333,12 @@ class Finder {
           readers_[operand.index()].size() != 1 || producer_[operand.index()] == kNobody)
         continue;
       const std::uint32_t producer = producer_[operand.index()];
-      const std::optional<RowKind> its_kind = joins(producer, true);
-      if (!its_kind || (*its_kind != RowKind::kElementwise && *its_kind != RowKind::kLookup)) continue;
-      take_producers(producer, *its_kind);
+      const std::optional<Joining> its = joins(producer, true);
+      if (!its || (its->kind != RowKind::kElementwise && its->kind != RowKind::kLookup)) continue;
+      take_producers(producer, its->kind);
       const auto place = std::find_if(members_.begin(), members_.end(),
                                       [&](const Member& member) { return member.step > producer; });
-      members_.insert(place, {producer, *its_kind, operand.index(), true});
+      members_.insert(place, {producer, its->kind, operand.index(), true});
       set(operand.index(), State::kInside);
       note_operands(producer);
     }
@@ -329,14 +358,20 @@ class Finder {
     for (const std::uint32_t follower : steps_[step].fusion.followers) mark(node(follower));
   }
 
-  // The kind of a step that belongs to the group, kNone for a view.
-  [[nodiscard]] std::optional<RowKind> joins(std::uint32_t step, bool is_first) const {
+  // How a step belongs to the group.
+  struct Joining {
+    RowKind kind = RowKind::kNone;  // kNone: a view
+    Shape rows;                     // shape_of() of its result
+  };
+
+  [[nodiscard]] std::optional<Joining> joins(std::uint32_t step, bool is_first) const {
     if (reads(step, State::kAfter)) return std::nullopt;
-    if (is_view_inside(step)) return RowKind::kNone;
+    if (is_view_inside(step)) return Joining{RowKind::kNone, rows_of_view(step)};
     const RowKind kind = kind_of(step);
     if (kind == RowKind::kNone) return std::nullopt;
     const Shape& result = type(result_of(step)).shape;
-    if (row_axes(result) != axes_) return std::nullopt;
+    if (node(step).op == Op::kTosaGather || row_axes(result) != axes_ || reads_reshaped(step))
+      return joins_reshaped(step, kind);
     const std::span<const ValueId> operands = graph_.operands(node(step));
     bool shares = is_first;
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -345,7 +380,7 @@ class Finder {
       const bool is_inside = state_[value] == State::kInside;
       if (is_inside && (row_axes(type(value).shape) != axes_ || (kind == RowKind::kProduct && i == 1)))
         return std::nullopt;
-      if (kind == RowKind::kLookup && i > 0) {
+      if (is_table(kind, node(step), i)) {
         if (is_inside) return std::nullopt;
         continue;
       }
@@ -354,19 +389,55 @@ class Finder {
       shares = shares || is_inside ||
                std::find(row_operands_.begin(), row_operands_.end(), value) != row_operands_.end();
     }
-    return shares ? std::optional(kind) : std::nullopt;
+    return shares ? std::optional(Joining{kind, result}) : std::nullopt;
   }
 
-  // True for a view of a value inside that has the same rows.
+  // A step whose result does not have the shape of the group's rows may belong to the group if it computes each
+  // element from the same element of values inside, and from values of one element.
+  [[nodiscard]] std::optional<Joining> joins_reshaped(std::uint32_t step, RowKind kind) const {
+    if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return std::nullopt;
+    const int64_t count = num_elements(type(result_of(step)).shape);
+    const Shape* rows = nullptr;
+    const std::span<const ValueId> operands = graph_.operands(node(step));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].valid()) continue;
+      const std::uint32_t value = operands[i].index();
+      const bool is_inside = state_[value] == State::kInside;
+      const int64_t elements = num_elements(type(value).shape);
+      if (is_table(kind, node(step), i)) {
+        if (is_inside) return std::nullopt;
+      } else if (is_inside) {
+        if (elements != count || (rows != nullptr && rows->back() != shape_of(value).back()))
+          return std::nullopt;
+        rows = &shape_of(value);
+      } else if (elements != 1) {
+        return std::nullopt;
+      }
+    }
+    return rows != nullptr ? std::optional(Joining{kind, *rows}) : std::nullopt;
+  }
+
+  // True if the step reads a value inside whose shape does not show the group's rows.
+  [[nodiscard]] bool reads_reshaped(std::uint32_t step) const {
+    for (const ValueId operand : graph_.operands(node(step)))
+      if (operand.valid() && row_shapes_.contains(operand.index())) return true;
+    return false;
+  }
+
+  // True for a view of all elements of a value inside.
   [[nodiscard]] bool is_view_inside(std::uint32_t step) const {
     const Node& view = node(step);
     if (steps_[step].kind != StepKind::kView || view.result_count != 1 || view.operand_count == 0 ||
         !graph_.operands(view)[0].valid() || state_[graph_.operands(view)[0].index()] != State::kInside)
       return false;
-    const Shape& shape = type(view.first_result).shape;
-    const Shape& from = graph_.type(graph_.operands(view)[0]).shape;
-    return shape.size() >= 2 && from.size() >= 2 && shape.back() == from.back() &&
-           row_axes(shape) == row_axes(from);
+    return num_elements(type(view.first_result).shape) ==
+           num_elements(graph_.type(graph_.operands(view)[0]).shape);
+  }
+
+  [[nodiscard]] Shape rows_of_view(std::uint32_t step) const {
+    const Node& view = node(step);
+    const Shape& from = shape_of(graph_.operands(view)[0].index());
+    return has_rows(view.first_result, from.back()) ? type(view.first_result).shape : from;
   }
 
   // Removes the last steps, and producers taken for them, until only the last value has readers outside.
@@ -406,6 +477,8 @@ class Finder {
   void make_group(std::uint32_t threads);
   bool set_rows(RowGroup& group, std::uint32_t threads);
   bool prepare_steps(RowGroup& group);
+  [[nodiscard]] int64_t live_row_bytes() const;
+  [[nodiscard]] const Shape& operand_shape(const Member& member, ValueId operand) const;
   [[nodiscard]] kernels::Kernel prepare_rows(const Member& member, int64_t rows) const;
   [[nodiscard]] RowOperand row_operand(const Member& member, std::size_t index) const;
   [[nodiscard]] std::size_t place_buffers(RowGroup& group);
@@ -424,35 +497,65 @@ class Finder {
   std::vector<bool> in_group_;         // per step
   std::vector<State> state_;           // per value
   std::vector<std::uint32_t> touched_;
+  std::unordered_map<std::uint32_t, Shape> row_shapes_;  // values inside whose shape has other rows
   std::vector<Member> members_;
   std::vector<std::uint32_t> row_operands_;  // values outside that members read by row
   Dims axes_;                                // the row axes of the group
   bool merges_ = false;                      // all row axes are one: no operand follows some of them only
 };
 
+// The bytes of a row of all values inside that are live at the same time, at most.
+int64_t Finder::live_row_bytes() const {
+  std::vector<std::pair<std::uint32_t, int64_t>> live;  // last reader, bytes
+  int64_t most = 0;
+  for (const Member& member : members_) {
+    if (member.kind == RowKind::kNone) {
+      continue;
+    }
+    const int64_t bytes =
+        shape_of(member.value).back() * static_cast<int64_t>(byte_size(type(member.value).dtype));
+    std::uint32_t last = last_reader_[member.value];
+    for (const Member& view : members_)
+      if (view.kind == RowKind::kNone && graph_.operands(node(view.step))[0].index() == member.value)
+        last = std::max(last, last_reader_[view.value]);
+    live.emplace_back(last, bytes);
+    int64_t sum = 0;
+    for (const auto& [until, size] : live)
+      if (until >= member.step) sum += size;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+// The shape of an operand that follow() compares with shape_of() the result. One element may have more axes than
+// the rows of the group.
+const Shape& Finder::operand_shape(const Member& member, ValueId operand) const {
+  static const Shape kOne{1};
+  const Shape& shape = shape_of(operand.index());
+  return shape.size() > shape_of(member.value).size() && num_elements(shape) == 1 ? kOne : shape;
+}
+
 // Decides on the outer axes and the rows of a block.
 bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   merges_ = true;
-  int64_t row_bytes = 0;
   bool has_product = false;
   double cost = 0;
   for (const Member& member : members_) {
     if (member.kind == RowKind::kNone) continue;
-    const TensorType& result = type(member.value);
-    row_bytes += result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
-    cost += static_cast<double>(result.shape.back()) * kernels::cost::kFunction / 2;
+    const Shape& result = shape_of(member.value);
+    cost += static_cast<double>(result.back()) * kernels::cost::kFunction / 2;
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
     if (member.kind == RowKind::kProduct) {
       has_product = true;
       merges_ = false;
-      cost += static_cast<double>(result.shape.back() * graph_.type(operands[0]).shape.back()) *
+      cost += static_cast<double>(result.back() * graph_.type(operands[0]).shape.back()) *
               kernels::cost::kMultiplyAdd / 2;
     }
     if (member.kind == RowKind::kLookup) continue;
     for (const ValueId operand : operands) {
       if (!operand.valid() || state_[operand.index()] == State::kInside || member.kind == RowKind::kProduct)
         continue;
-      const std::optional<Follows> follows = follow(graph_.type(operand).shape, result.shape, 1);
+      const std::optional<Follows> follows = follow(operand_shape(member, operand), result, 1);
       merges_ = merges_ && follows->by_all == follows->by_any;
     }
   }
@@ -468,7 +571,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   if (group.rows == 0) return false;
   const int64_t least = has_product ? kLeastProductRows : 1;
   const int64_t most_bytes = has_product ? kBlockBytes : kLightBlockBytes;
-  const int64_t most = std::max(least, most_bytes / std::max<int64_t>(row_bytes, 1));
+  const int64_t most = std::max(least, most_bytes / std::max<int64_t>(live_row_bytes(), 1));
   int64_t blocks = (group.rows + most - 1) / most;
   if (threads > 1) {
     const int64_t wanted =
@@ -491,20 +594,19 @@ Shape block_shape(std::size_t rank, int64_t rows, int64_t width) {
 
 kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
   const Node& head = node(member.step);
-  const Shape& whole = type(member.value).shape;
+  const Shape& whole = shape_of(member.value);
   std::vector<kernels::Operand> operands;
   const std::span<const ValueId> values = graph_.operands(head);
   for (std::size_t i = 0; i < values.size(); ++i) {
     kernels::Operand operand = kernel_operand(graph_, values[i], true);
-    const bool is_table = member.kind == RowKind::kLookup && i > 0;
-    if (operand.present && !is_table && !operand.shape.empty()) {
+    if (operand.present && !is_table(member.kind, head, i) && !operand.shape.empty()) {
       if (member.kind == RowKind::kProduct && i == 1) {
         operand.shape =
             block_shape(whole.size(), operand.shape[operand.shape.size() - 2], operand.shape.back());
       } else {
-        const std::optional<Follows> follows = follow(operand.shape, whole, 1);
+        const std::optional<Follows> follows = follow(operand_shape(member, values[i]), whole, 1);
         const bool by_row = merges_ ? follows->by_any : follows->by_row;
-        operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
+        operand.shape = block_shape(whole.size(), by_row ? rows : 1, follows->width);
         // Each block reads another part of the operand, so the kernel must not treat it as a constant.
         if (follows->by_any) operand.constant = nullptr;
       }
@@ -513,6 +615,10 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
   }
   kernels::Operand result = kernel_operand(graph_, graph_.result(head), false);
   result.shape = block_shape(whole.size(), rows, whole.back());
+  if (head.op == Op::kTosaGather) {
+    operands[1].shape = {1, rows * whole.back()};
+    result.shape = {1, rows * whole.back(), 1};
+  }
   std::vector<kernels::Follower> followers;
   for (const std::uint32_t follower : steps_[member.step].fusion.followers)
     followers.push_back({node(follower).op, node(follower).attrs.get()});
@@ -537,10 +643,11 @@ RowOperand Finder::row_operand(const Member& member, std::size_t index) const {
     return out;
   }
   out.kind = RowOperand::Kind::kTable;
-  if (member.kind == RowKind::kLookup && index > 0) return out;
+  if (is_table(member.kind, node(member.step), index)) return out;
   const TensorType& operand = graph_.type(value);
   const bool is_matrix = member.kind == RowKind::kProduct && index == 1;
-  const std::optional<Follows> follows = follow(operand.shape, type(member.value).shape, is_matrix ? 2 : 1);
+  const std::optional<Follows> follows =
+      follow(operand_shape(member, value), shape_of(member.value), is_matrix ? 2 : 1);
   const auto bytes = static_cast<int64_t>(byte_size(operand.dtype));
   if (merges_) {
     if (follows->by_any) out.row_bytes = follows->width * bytes;
@@ -590,9 +697,8 @@ std::size_t Finder::place_buffers(RowGroup& group) {
       if (operand.kind == RowOperand::Kind::kBuffer)
         operand.offset = buffers[buffer_of(operands[operand.operand].index())].offset;
     if (step.is_last) break;
-    const TensorType& result = type(member.value);
-    const std::size_t bytes =
-        static_cast<std::size_t>(group.block_rows * result.shape.back()) * byte_size(result.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(group.block_rows * shape_of(member.value).back()) *
+                              byte_size(type(member.value).dtype);
     auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
       return buffer.busy_until < member.step && buffer.bytes == bytes;
     });
@@ -684,8 +790,8 @@ bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
 void Finder::make_group(std::uint32_t threads) {
   auto group = std::make_shared<RowGroup>();
   if (!set_rows(*group, threads) || !prepare_steps(*group)) return;
-  const TensorType& result = type(members_.back().value);
-  group->result_row_bytes = result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
+  const std::uint32_t result = members_.back().value;
+  group->result_row_bytes = shape_of(result).back() * static_cast<int64_t>(byte_size(type(result).dtype));
   group->workers = threads;
   group->kernel = "rows." + std::string(to_string(options_.isa));
   const std::uint32_t last = members_.back().step;

@@ -7,11 +7,15 @@
 //     for each step of the group: compute these rows
 //
 // The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
-// depends on the same row of the other values of the group only: elementwise operators, reductions and
+// depends on the same row of the other values of the group only: elementwise operators, tables, reductions and
 // softmaxes of the last axis, and products of matrices, whose right operand is not a value of the group.
-// Reshapes between the steps are allowed if they do not change the rows. Only the last value of a group has
-// readers outside; the group runs in place of its last step. A run that must show an inner value runs the
-// steps one by one, with the same bytes as result.
+// Reshapes between the steps are allowed. If they change the rows, they may be read by steps that compute
+// element by element, which then work on the rows of the group:
+//
+//   [6, 1500, 1500] -> reshape -> [13500000] -> shift -> gather -> reshape -> [6, 1500, 1500] -> sum
+//
+// Only the last value of a group has readers outside; the group runs in place of its last step. A run that
+// must show an inner value runs the steps one by one, with the same bytes as result.
 #pragma once
 
 #include <cstdint>

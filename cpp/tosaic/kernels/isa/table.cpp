@@ -91,9 +91,46 @@ constexpr std::nullptr_t kLookUp = nullptr;
 
 #endif
 
+// The elements at a vector of indices, which are in the table.
+[[gnu::always_inline]] inline Vector<std::int32_t> gathered(const std::int32_t* table,
+                                                            Vector<std::int32_t> at) {
+#if TOSAIC_VECTOR_BYTES == 64
+  const __m512i none = _mm512_setzero_si512();
+  return (Vector<std::int32_t>)_mm512_mask_i32gather_epi32(none, 0xffff, (__m512i)at, table, 4);
+#elif defined(__AVX2__)
+  return (Vector<std::int32_t>)_mm256_i32gather_epi32(table, (__m256i)at, 4);
+#else
+  Vector<std::int32_t> found;
+  for (std::int64_t lane = 0; lane < kLanes<std::int32_t>; ++lane) found[lane] = table[at[lane]];
+  return found;
+#endif
+}
+
+// An index outside of the table reads entry 0.
+bool gather(const std::int32_t* table, std::int32_t limit, const std::int32_t* indices, std::int32_t* results,
+            std::int64_t count) {
+  using Vector32 = Vector<std::int32_t>;
+  constexpr std::int64_t kWidth = kLanes<std::int32_t>;
+  if (limit <= 0) return count == 0;
+  const Vector32 last = broadcast(limit - 1), first{};
+  Vector32 outside{};
+  const auto found = [&](Vector32 at) {
+    const Vector32 misses = (at < first) | (at > last);
+    outside |= misses;
+    return gathered(table, at & ~misses);
+  };
+  std::int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) store(results + i, found(load(indices + i)));
+  if (i < count) store_first(results + i, found(load_first(indices + i, count - i)), count - i);
+  std::int32_t any = 0;
+#pragma GCC unroll 16
+  for (std::int64_t lane = 0; lane < kWidth; ++lane) any |= outside[lane];
+  return any == 0;
+}
+
 }  // namespace
 
 extern const TableKernels kTable;
-const TableKernels kTable = {interpolate, kLookUp};
+const TableKernels kTable = {interpolate, kLookUp, gather};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

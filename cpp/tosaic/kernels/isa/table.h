@@ -1,4 +1,4 @@
-// TABLE: the loops that each instruction set provides.
+// TABLE, and GATHER from a table of 32-bit elements: the loops that each instruction set provides.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,10 @@ struct TableKernels {
   // instruction set has no permutation of bytes.
   void (*look_up)(const std::int8_t* table, const std::int8_t* values, std::int8_t* results,
                   std::int64_t count) = nullptr;
+  // results[i] = table[indices[i]], if all indices are in [0, limit), and returns true. Otherwise returns false,
+  // and the contents of `results` are undefined.
+  bool (*gather)(const std::int32_t* table, std::int32_t limit, const std::int32_t* indices,
+                 std::int32_t* results, std::int64_t count) = nullptr;
 };
 
 TOSAIC_IN_EACH_SET(extern const TableKernels kTable;)
