@@ -376,52 +376,6 @@ struct MulShift {
   }
   int64_t shift, half;
 };
-#if defined(TOSAIC_RESCALES_VECTORS)
-
-// A product of 32 bits, rounded and shifted, is a rescale of one operand by the other. A template argument is
-// true if the operand is one element.
-template <RescaleWay kWay, bool kFirst, bool kSecond>
-void mul_shift_of(int32_t shift, const int32_t* a, const int32_t* b, int32_t* result, int64_t count) {
-  constexpr int64_t kWidth = kLanes<int32_t>;
-  const V32 shifts = broadcast(shift), first = broadcast(*a), second = broadcast(*b);
-  int64_t i = 0;
-  for (; i + kWidth <= count; i += kWidth)
-    store(result + i, rescale_vector(kFirst ? first : load(a + i),
-                                     LaneScale<kWay>(kSecond ? second : load(b + i), shifts)));
-  if (i == count) return;
-  const V32 left = kFirst ? first : load_first(a + i, count - i);
-  const V32 right = kSecond ? second : load_first(b + i, count - i);
-  store_first(result + i, rescale_vector(left, LaneScale<kWay>(right, shifts)), count - i);
-}
-
-template <RescaleWay kWay>
-void mul_shift_by(const Parameters& p, const int32_t* a, const int32_t* b, int32_t* result, int64_t count) {
-  const auto shift = static_cast<int32_t>(p.shift);
-  if (p.scalars == 1) return mul_shift_of<kWay, true, false>(shift, a, b, result, count);
-  if (p.scalars == 2) return mul_shift_of<kWay, false, true>(shift, a, b, result, count);
-  mul_shift_of<kWay, false, false>(shift, a, b, result, count);
-}
-
-void mul_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
-  if (count == 0) return;
-  const auto* a = static_cast<const int32_t*>(in[0]);
-  const auto* b = static_cast<const int32_t*>(in[1]);
-  auto* result = static_cast<int32_t*>(out);
-  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and their
-  // sum has 33 bits.
-  const bool high_halves = p.shift >= 33 && p.shift <= 62;
-  if (high_halves) return mul_shift_by<RescaleWay::kHigh>(p, a, b, result, count);
-  mul_shift_by<RescaleWay::kSingle>(p, a, b, result, count);
-}
-
-constexpr ElementwiseBlock kMulShiftI32 = mul_shift_i32;
-
-#else
-
-constexpr ElementwiseBlock kMulShiftI32 = map2<int32_t, int32_t, MulShift>;
-
-#endif
-
 // The caller checks that divisors are not zero. The quotient of the least integer and -1 wraps.
 template <class T>
 [[gnu::always_inline]] inline T quotient(T a, T b) {
@@ -459,16 +413,11 @@ struct PowInteger : Stateless {
 // Shift counts are taken modulo 64. For counts in [0, width), the result is as the specification says.
 struct ArithmeticRightShift {
   explicit ArithmeticRightShift(const Parameters& p) : round(p.round ? 1 : 0) {}
-  int64_t operator()(int64_t a, int64_t b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     const int64_t count = b & 63;
-    const int64_t below = count == 0 ? 0 : (a >> (count - 1)) & round;
-    return (a >> count) + below;
-  }
-  // In lanes of 32 bits: a shift by 31 has the bits of a shift by more.
-  int32_t operator()(int32_t a, int32_t b) const {
-    const int32_t count = b & 63, before = count == 0 ? 0 : count - 1;
-    const int32_t below = count == 0 ? 0 : (a >> (before > 31 ? 31 : before)) & static_cast<int32_t>(round);
-    return (a >> (count > 31 ? 31 : count)) + below;
+    const int64_t below = count == 0 ? 0 : (static_cast<int64_t>(a) >> (count - 1)) & round;
+    return static_cast<T>((static_cast<int64_t>(a) >> count) + below);
   }
   int64_t round;
 };
@@ -496,6 +445,75 @@ struct LogicalRightShift : LogicalShift {
 
 #undef TOSAIC_OF_ONE
 #undef TOSAIC_OF_TWO
+
+// ---- products and shifts of i32 ----
+
+#if defined(TOSAIC_RESCALES_VECTORS)
+
+// Computes vectors of i32. The compiler does not vectorise the functors above. kFirst or kSecond is true if the
+// operand is one element.
+template <bool kFirst, bool kSecond, class F>
+[[gnu::always_inline]] inline void vectors_of(const F& f, const int32_t* a, const int32_t* b, int32_t* result,
+                                              int64_t count) {
+  constexpr int64_t kWidth = kLanes<int32_t>;
+  const V32 first = broadcast(*a), second = broadcast(*b);
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth)
+    store(result + i, f(kFirst ? first : load(a + i), kSecond ? second : load(b + i)));
+  if (i == count) return;
+  const V32 left = kFirst ? first : load_first(a + i, count - i);
+  const V32 right = kSecond ? second : load_first(b + i, count - i);
+  store_first(result + i, f(left, right), count - i);
+}
+
+template <class F>
+[[gnu::always_inline]] inline void map_vectors(const F& f, const Parameters& p, const void* const* in,
+                                               void* out, int64_t count) {
+  if (count == 0) return;
+  const auto* a = static_cast<const int32_t*>(in[0]);
+  const auto* b = static_cast<const int32_t*>(in[1]);
+  auto* result = static_cast<int32_t*>(out);
+  if (p.scalars == 1) return vectors_of<true, false>(f, a, b, result, count);
+  if (p.scalars == 2) return vectors_of<false, true>(f, a, b, result, count);
+  vectors_of<false, false>(f, a, b, result, count);
+}
+
+// A product, rounded and shifted, is a rescale of one operand by the other.
+template <RescaleWay kWay>
+void mul_shift_by(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  const V32 shifts = broadcast(static_cast<int32_t>(p.shift));
+  map_vectors([shifts](V32 a, V32 b) { return rescale_vector(a, LaneScale<kWay>(b, shifts)); }, p, in, out,
+              count);
+}
+
+void mul_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and their
+  // sum has 33 bits.
+  const bool high_halves = p.shift >= 33 && p.shift <= 62;
+  return high_halves ? mul_shift_by<RescaleWay::kHigh>(p, in, out, count)
+                     : mul_shift_by<RescaleWay::kSingle>(p, in, out, count);
+}
+
+// A shift by 31 has the bits of a shift by more.
+[[gnu::always_inline]] inline V32 shifted_right(V32 a, V32 count) { return a >> (count > 31 ? 31 : count); }
+
+void arithmetic_right_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  if (!p.round) return map_vectors([](V32 a, V32 b) { return shifted_right(a, b & 63); }, p, in, out, count);
+  const auto rounded = [](V32 a, V32 b) {
+    const V32 by = b & 63, below = shifted_right(a, (by - 1) & 63) & 1;
+    return shifted_right(a, by) + (below & (by != 0));
+  };
+  map_vectors(rounded, p, in, out, count);
+}
+
+constexpr ElementwiseBlock kMulShiftI32 = mul_shift_i32, kRightShiftI32 = arithmetic_right_shift_i32;
+
+#else
+
+constexpr ElementwiseBlock kMulShiftI32 = map2<int32_t, int32_t, MulShift>,
+                           kRightShiftI32 = map2<int32_t, int32_t, ArithmeticRightShift>;
+
+#endif
 
 // ---- tables ----
 
@@ -591,7 +609,8 @@ constexpr Row kIntegerOnly[] = {
     binary<T, T, BitwiseAnd>(Function::kBitwiseAnd),
     binary<T, T, BitwiseOr>(Function::kBitwiseOr),
     binary<T, T, BitwiseXor>(Function::kBitwiseXor),
-    binary<T, T, ArithmeticRightShift>(Function::kArithmeticRightShift),
+    {Function::kArithmeticRightShift, sizeof(T) == 4 ? kRightShiftI32 : map2<T, T, ArithmeticRightShift>,
+     true},
     binary<T, T, LogicalLeftShift>(Function::kLogicalLeftShift),
     binary<T, T, LogicalRightShift>(Function::kLogicalRightShift),
 };
