@@ -97,7 +97,7 @@ constexpr std::uint32_t kMostSpan = 256;
 constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
-constexpr int64_t kLightBlockBytes = 49152;
+constexpr int64_t kLightBlockBytes = 98304;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
 constexpr std::uint32_t kNobody = 0xffffffffU;
@@ -250,6 +250,8 @@ class Finder {
     RowKind kind = RowKind::kNone;  // kNone: a view
     std::uint32_t value = 0;        // the result of the step or of the last one that is fused with it
     bool is_taken = false;          // by take_producers()
+    // Set if the group computes nothing for the member: the value that is viewed, or the result of an equal step.
+    std::optional<std::uint32_t> same_as = std::nullopt;
   };
 
   [[nodiscard]] const Node& node(std::uint32_t step) const { return graph_.nodes()[step]; }
@@ -474,6 +476,10 @@ class Finder {
     return count > 1 && bytes >= least_bytes_;
   }
 
+  void find_repeated();
+  [[nodiscard]] bool are_equal(const Member& a, const Member& b) const;
+  [[nodiscard]] std::uint32_t computed(std::uint32_t value) const;
+  [[nodiscard]] std::uint32_t last_use(std::uint32_t value) const;
   void make_group(std::uint32_t threads);
   bool set_rows(RowGroup& group, std::uint32_t threads);
   bool prepare_steps(RowGroup& group);
@@ -504,24 +510,64 @@ class Finder {
   bool merges_ = false;                      // all row axes are one: no operand follows some of them only
 };
 
-// The bytes of a row of all values inside that are live at the same time, at most.
-int64_t Finder::live_row_bytes() const {
-  std::vector<std::pair<std::uint32_t, int64_t>> live;  // last reader, bytes
-  int64_t most = 0;
-  for (const Member& member : members_) {
+// The value that the group computes for this one.
+std::uint32_t Finder::computed(std::uint32_t value) const {
+  for (const Member& member : members_)
+    if (member.value == value) return member.same_as ? computed(*member.same_as) : value;
+  return value;
+}
+
+// True if both steps compute the same array.
+bool Finder::are_equal(const Member& a, const Member& b) const {
+  const Node &first = node(a.step), &second = node(b.step);
+  if (first.op != second.op || first.operand_count != second.operand_count ||
+      type(a.value).dtype != type(b.value).dtype || shape_of(a.value) != shape_of(b.value))
+    return false;
+  if ((first.attrs == nullptr) != (second.attrs == nullptr) ||
+      (first.attrs && !(*first.attrs == *second.attrs)))
+    return false;
+  const std::span<const ValueId> left = graph_.operands(first), right = graph_.operands(second);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i].valid() != right[i].valid()) return false;
+    if (left[i].valid() && computed(left[i].index()) != computed(right[i].index())) return false;
+  }
+  return true;
+}
+
+// Programs for NPUs repeat steps, for example the operands of each TABLE. A group computes equal steps once.
+void Finder::find_repeated() {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
     if (member.kind == RowKind::kNone) {
+      member.same_as = graph_.operands(node(member.step))[0].index();
       continue;
     }
-    const int64_t bytes =
-        shape_of(member.value).back() * static_cast<int64_t>(byte_size(type(member.value).dtype));
-    std::uint32_t last = last_reader_[member.value];
-    for (const Member& view : members_)
-      if (view.kind == RowKind::kNone && graph_.operands(node(view.step))[0].index() == member.value)
-        last = std::max(last, last_reader_[view.value]);
-    live.emplace_back(last, bytes);
+    if (member.kind == RowKind::kProduct || i + 1 == members_.size()) continue;
+    for (std::size_t j = 0; j < i && !member.same_as; ++j)
+      if (members_[j].kind == member.kind && !members_[j].same_as && are_equal(members_[j], member))
+        member.same_as = members_[j].value;
+  }
+}
+
+// The last step that reads the value, or a member that is the same.
+std::uint32_t Finder::last_use(std::uint32_t value) const {
+  std::uint32_t last = last_reader_[value];
+  for (const Member& member : members_)
+    if (member.same_as == value) last = std::max(last, last_use(member.value));
+  return last;
+}
+
+// The bytes of a row of all values inside that are live at the same time, at most.
+int64_t Finder::live_row_bytes() const {
+  std::vector<std::pair<std::uint32_t, int64_t>> live;  // last use, bytes
+  int64_t most = 0;
+  for (const Member& member : members_) {
+    if (member.same_as) continue;
+    live.emplace_back(last_use(member.value), shape_of(member.value).back() *
+                                                  static_cast<int64_t>(byte_size(type(member.value).dtype)));
     int64_t sum = 0;
-    for (const auto& [until, size] : live)
-      if (until >= member.step) sum += size;
+    for (const auto& [last, bytes] : live)
+      if (last >= member.step) sum += bytes;
     most = std::max(most, sum);
   }
   return most;
@@ -541,7 +587,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   bool has_product = false;
   double cost = 0;
   for (const Member& member : members_) {
-    if (member.kind == RowKind::kNone) continue;
+    if (member.same_as) continue;
     const Shape& result = shape_of(member.value);
     cost += static_cast<double>(result.back()) * kernels::cost::kFunction / 2;
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
@@ -676,20 +722,11 @@ std::size_t Finder::place_buffers(RowGroup& group) {
       if (placed[i].first == value) return placed[i].second;
     return std::size_t{0};
   };
-  const auto last_use = [&](std::uint32_t value) {  // of the value and its views
-    std::uint32_t last = last_reader_[value];
-    for (const Member& member : members_)
-      if (member.kind == RowKind::kNone && graph_.operands(node(member.step))[0].index() == value)
-        last = std::max(last, last_reader_[member.value]);
-    return last;
-  };
   std::size_t at = 0;
   for (const Member& member : members_) {
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
-    if (member.kind == RowKind::kNone) {
-      const std::size_t buffer = buffer_of(operands[0].index());
-      buffers[buffer].busy_until = std::max(buffers[buffer].busy_until, last_use(member.value));
-      placed.emplace_back(member.value, buffer);
+    if (member.same_as) {
+      placed.emplace_back(member.value, buffer_of(*member.same_as));
       continue;
     }
     RowStep& step = group.steps[at++];
@@ -726,7 +763,7 @@ bool Finder::prepare_steps(RowGroup& group) {
   std::size_t shared = 0;
   std::vector<std::size_t> own;  // scratch of products, which is kept from block to block
   for (const Member& member : members_) {
-    if (member.kind == RowKind::kNone) continue;
+    if (member.same_as) continue;
     RowStep step;
     step.step = member.step;
     step.is_last = member.value == members_.back().value;
@@ -788,6 +825,7 @@ bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
 }
 
 void Finder::make_group(std::uint32_t threads) {
+  find_repeated();
   auto group = std::make_shared<RowGroup>();
   if (!set_rows(*group, threads) || !prepare_steps(*group)) return;
   const std::uint32_t result = members_.back().value;

@@ -14,7 +14,7 @@
 //
 //   [6, 1500, 1500] -> reshape -> [13500000] -> shift -> gather -> reshape -> [6, 1500, 1500] -> sum
 //
-// Only the last value of a group has readers outside; the group runs in place of its last step. A run that
+// A group computes equal steps once. Only the last value of a group has readers outside; the group runs in place of its last step. A run that
 // must show an inner value runs the steps one by one, with the same bytes as result.
 #pragma once
 

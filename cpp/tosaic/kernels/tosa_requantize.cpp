@@ -318,14 +318,17 @@ struct Fast {
     const auto to_size = static_cast<int64_t>(byte_size(plan.attrs.dtype));
     auto* loaded = reinterpret_cast<T*>(scratch);
     auto* scaled = reinterpret_cast<std::int32_t*>(scratch + kBlockElements * sizeof(T));
+    // The direct loop overwrites values of which it then says that they are out of range.
+    const bool may_retry = !tables.is_bound || input != output;
+    if (direct != nullptr && may_retry && tables.period == 1 && elements > 0 &&
+        direct(tables.at(plan, 0), tables.lowest, tables.highest, input, output, elements))
+      return;
     for (int64_t begin = 0, count = 0; begin < elements; begin += count) {
       const int64_t place = (first + begin) % tables.period;
       count = std::min(kBlockElements, elements - begin);
       if (tables.period > 1) count = std::min(count, tables.period - place);
       const RescaleTables<T> block = tables.at(plan, place);
       std::byte* to = output + begin * to_size;
-      // The direct loop overwrites values of which it then says that they are out of range.
-      const bool may_retry = !tables.is_bound || input != output;
       if (direct != nullptr && may_retry &&
           direct(block, tables.lowest, tables.highest, input + begin * from_size, to, count))
         continue;
