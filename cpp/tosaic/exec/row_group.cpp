@@ -18,13 +18,14 @@ namespace {
 
 constexpr std::size_t kMostOperands = 4;
 
+// `row` is a row of the group, and row `first` of its block.
 const std::byte* address(const RowOperand& operand, const Step& step, std::span<const std::byte* const> table,
-                         const Dims& at, int64_t row, std::byte* memory) {
+                         const Dims& at, int64_t row, int64_t first, std::byte* memory) {
   switch (operand.kind) {
     case RowOperand::Kind::kAbsent:
       return nullptr;
     case RowOperand::Kind::kBuffer:
-      return memory + operand.offset;
+      return memory + operand.offset + first * operand.row_bytes;
     case RowOperand::Kind::kTable:
       break;
   }
@@ -64,7 +65,7 @@ void RowGroup::pack(std::span<const Step> all, std::span<const std::byte* const>
                     std::byte* memory) const {
   for (const RowStep& step : steps)
     if (step.product)
-      step.product->pack(address(step.operands[1], all[step.step], table, at, 0, memory),
+      step.product->pack(address(step.operands[1], all[step.step], table, at, 0, 0, memory),
                          memory + step.scratch);
 }
 
@@ -72,16 +73,28 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
                          int64_t block, std::byte* result, std::byte* memory) const {
   const int64_t row = block * block_rows;
   const int64_t count = std::min(block_rows, rows - row);
-  for (const RowStep& step : steps) {
+  for (const RowSegment& segment : segments)
+    for (int64_t first = 0; first < count; first += segment.rows)
+      run_tile(all, table, at, segment, row + first, first, std::min(segment.rows, count - first), result,
+               memory);
+}
+
+// Computes `count` rows of the block, from its row `first` on. That is row `row` of the group.
+void RowGroup::run_tile(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+                        const RowSegment& segment, int64_t row, int64_t first, int64_t count,
+                        std::byte* result, std::byte* memory) const {
+  for (std::uint32_t i = segment.begin; i < segment.end; ++i) {
+    const RowStep& step = steps[i];
     std::array<const std::byte*, kMostOperands> operands{};
-    for (std::size_t i = 0; i < step.operands.size(); ++i)
-      operands.at(i) = address(step.operands[i], all[step.step], table, at, row, memory);
-    std::byte* to = step.is_last ? result : memory + step.result;
+    for (std::size_t k = 0; k < step.operands.size(); ++k)
+      operands.at(k) = address(step.operands[k], all[step.step], table, at, row, first, memory);
+    std::byte* to = step.is_last ? result + first * result_row_bytes
+                                 : memory + step.result + first * step.result_row_bytes;
     std::byte* const scratch = memory + step.scratch;
     if (step.product)
       step.product->multiply(operands[0], count, to, scratch);
     else
-      (count == block_rows ? step.whole : step.rest)(
+      (count == segment.rows ? step.whole : step.rest)(
           {std::span(operands).first(step.operands.size()), std::span(&to, 1), scratch, nullptr});
   }
 }
@@ -98,6 +111,10 @@ constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 98304;
+// The most bytes of a tile: what a first-level cache holds in addition to operands from outside.
+constexpr int64_t kTileBytes = 24576;
+// A row with at most this share of the elements of the widest row is narrow.
+constexpr int64_t kNarrowShare = 16;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
 constexpr std::uint32_t kNobody = 0xffffffffU;
@@ -252,6 +269,15 @@ class Finder {
     bool is_taken = false;          // by take_producers()
     // Set if the group computes nothing for the member: the value that is viewed, or the result of an equal step.
     std::optional<std::uint32_t> same_as = std::nullopt;
+  };
+
+  // How the steps of a segment compute a block: in tiles, or all rows at once.
+  enum class Pace : std::uint8_t { kTiles, kBlock, kProduct };
+
+  // A step of the group in the order in which it is computed.
+  struct Placed {
+    std::size_t member = 0;
+    std::uint32_t segment = 0;
   };
 
   [[nodiscard]] const Node& node(std::uint32_t step) const { return graph_.nodes()[step]; }
@@ -480,6 +506,11 @@ class Finder {
   [[nodiscard]] bool are_equal(const Member& a, const Member& b) const;
   [[nodiscard]] std::uint32_t computed(std::uint32_t value) const;
   [[nodiscard]] std::uint32_t last_use(std::uint32_t value) const;
+  void order_steps(RowGroup& group);
+  [[nodiscard]] Pace pace_of(const Member& member, int64_t widest) const;
+  [[nodiscard]] std::vector<std::vector<bool>> ancestors() const;
+  [[nodiscard]] std::uint32_t last_place(std::uint32_t value) const;
+  [[nodiscard]] bool is_local(std::size_t place) const;
   void make_group(std::uint32_t threads);
   bool set_rows(RowGroup& group, std::uint32_t threads);
   bool prepare_steps(RowGroup& group);
@@ -506,8 +537,9 @@ class Finder {
   std::unordered_map<std::uint32_t, Shape> row_shapes_;  // values inside whose shape has other rows
   std::vector<Member> members_;
   std::vector<std::uint32_t> row_operands_;  // values outside that members read by row
-  Dims axes_;                                // the row axes of the group
-  bool merges_ = false;                      // all row axes are one: no operand follows some of them only
+  std::vector<Placed> order_;
+  Dims axes_;            // the row axes of the group
+  bool merges_ = false;  // all row axes are one: no operand follows some of them only
 };
 
 // The value that the group computes for this one.
@@ -581,6 +613,122 @@ const Shape& Finder::operand_shape(const Member& member, ValueId operand) const 
   return shape.size() > shape_of(member.value).size() && num_elements(shape) == 1 ? kOne : shape;
 }
 
+// The pace at which a step is best computed.
+Finder::Pace Finder::pace_of(const Member& member, int64_t widest) const {
+  if (member.kind == RowKind::kProduct) return Pace::kProduct;
+  int64_t width = shape_of(member.value).back();
+  const Node& head = node(member.step);
+  for (std::size_t i = 0; i < head.operand_count; ++i) {
+    const ValueId operand = graph_.operands(head)[i];
+    if (operand.valid() && state_[operand.index()] == State::kInside)
+      width = std::max(width, shape_of(operand.index()).back());
+  }
+  return width <= widest / kNarrowShare ? Pace::kBlock : Pace::kTiles;
+}
+
+// Per member: the members that have to be computed before it.
+std::vector<std::vector<bool>> Finder::ancestors() const {
+  std::vector<std::vector<bool>> all(members_.size(), std::vector<bool>(members_.size()));
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    for (const ValueId operand : graph_.operands(node(members_[i].step))) {
+      if (!operand.valid() || state_[operand.index()] != State::kInside) continue;
+      const std::uint32_t value = computed(operand.index());
+      for (std::size_t j = 0; j < i; ++j) {
+        if (members_[j].value != value) continue;
+        all[i][j] = true;
+        for (std::size_t k = 0; k < j; ++k) all[i][k] = all[i][k] || all[j][k];
+      }
+    }
+  return all;
+}
+
+// Orders the steps such that there are few segments. Tiles of all steps on which narrow ones depend come first,
+// then the narrow ones, and a product only if nothing else is left to compute before it.
+void Finder::order_steps(RowGroup& group) {
+  int64_t widest = 1;
+  for (const Member& member : members_) widest = std::max(widest, shape_of(member.value).back());
+  const std::vector<std::vector<bool>> before = ancestors();
+  std::vector<std::size_t> left;  // members to compute, without the last one
+  std::vector<Pace> paces;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    paces.push_back(members_[i].same_as ? Pace::kTiles : pace_of(members_[i], widest));
+    if (!members_[i].same_as && i + 1 < members_.size()) left.push_back(i);
+  }
+  order_.clear();
+  std::uint32_t segments = 0;
+  std::optional<Pace> pace;  // of the segment
+  const auto place = [&](std::size_t i) {
+    if (pace != paces[i] || pace == Pace::kProduct) ++segments;
+    pace = paces[i];
+    order_.push_back({i, segments - 1});
+  };
+  // Places the members of this pace that depend on no member of another pace that is left, and that `wants` wants.
+  const auto place_all = [&](Pace wanted, auto&& wants) {
+    const std::vector<std::size_t> were_left = left;
+    std::erase_if(left, [&](std::size_t i) {
+      if (paces[i] != wanted || !wants(i)) return false;
+      for (const std::size_t j : were_left)
+        if (before[i][j] && (paces[j] != wanted || !wants(j))) return false;
+      place(i);
+      return true;
+    });
+    return left.size() != were_left.size();
+  };
+  const auto always = [](std::size_t) { return true; };
+  while (!left.empty()) {
+    const std::vector<std::size_t> now = left;
+    const auto has_narrow = [&](auto&& accepts) {
+      return std::any_of(now.begin(), now.end(),
+                         [&](std::size_t j) { return paces[j] == Pace::kBlock && accepts(j); });
+    };
+    const bool all = !has_narrow(always);
+    const auto wants = [&](std::size_t i) {
+      return all || has_narrow([&](std::size_t j) { return before[j][i]; });
+    };
+    const bool tiles = place_all(Pace::kTiles, wants), narrow = place_all(Pace::kBlock, always);
+    if (tiles || narrow) continue;
+    // What is left depends on a product. The first one may need tiles that no narrow step needs.
+    const auto product =
+        std::find_if(left.begin(), left.end(), [&](std::size_t i) { return paces[i] == Pace::kProduct; });
+    const std::size_t next = product == left.end() ? left.front() : *product;
+    std::erase_if(left, [&](std::size_t i) {
+      if (i != next && !before[next][i]) return false;
+      place(i);
+      return true;
+    });
+  }
+  place(members_.size() - 1);
+  int64_t tile = group.block_rows;
+  const int64_t most = std::max<int64_t>(1, kTileBytes / std::max<int64_t>(live_row_bytes(), 1));
+  if (most < group.block_rows) {
+    const int64_t tiles = (group.block_rows + most - 1) / most;
+    tile = (group.block_rows + tiles - 1) / tiles;
+    group.block_rows = tile * std::min(tiles, (group.rows + tile - 1) / tile);
+  }
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const bool in_tiles = paces[order_[i].member] == Pace::kTiles;
+    if (i == 0 || order_[i].segment != order_[i - 1].segment)
+      group.segments.push_back({i, i, in_tiles ? tile : group.block_rows});
+    ++group.segments.back().end;
+  }
+}
+
+// The last place in the order at which the value, or one that is the same, is read.
+std::uint32_t Finder::last_place(std::uint32_t value) const {
+  std::uint32_t last = 0;
+  for (std::uint32_t i = 0; i < order_.size(); ++i)
+    for (const ValueId operand : graph_.operands(node(members_[order_[i].member].step)))
+      if (operand.valid() && state_[operand.index()] == State::kInside && computed(operand.index()) == value)
+        last = i;
+  return last;
+}
+
+// True if only the segment of the step at this place uses its result.
+bool Finder::is_local(std::size_t place) const {
+  const std::uint32_t last = last_place(members_[order_[place].member].value);
+  return last > place && order_[last].segment == order_[place].segment;
+}
+
 // Decides on the outer axes and the rows of a block.
 bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   merges_ = true;
@@ -626,6 +774,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   }
   blocks = std::max<int64_t>(blocks, 1);
   group.block_rows = (group.rows + blocks - 1) / blocks;
+  order_steps(group);
   group.block_cost = cost * static_cast<double>(group.block_rows);
   return true;
 }
@@ -712,64 +861,77 @@ std::size_t aligned(std::size_t bytes) {
 std::size_t Finder::place_buffers(RowGroup& group) {
   struct Buffer {
     std::size_t offset = 0, bytes = 0;
-    std::uint32_t busy_until = 0;  // the last step that reads it
+    int64_t row_bytes = 0;
+    std::uint32_t busy_until = 0;  // the last place that reads it
   };
   std::vector<Buffer> buffers;
   std::size_t top = 0;
   std::vector<std::pair<std::uint32_t, std::size_t>> placed;  // value, buffer
-  const auto buffer_of = [&](std::uint32_t value) {
-    for (std::size_t i = placed.size(); i-- > 0;)
-      if (placed[i].first == value) return placed[i].second;
-    return std::size_t{0};
+  const auto buffer_of = [&](ValueId operand) -> Buffer& {
+    const std::uint32_t value = computed(operand.index());
+    for (const auto& [of, buffer] : placed)
+      if (of == value) return buffers[buffer];
+    return buffers.front();
   };
-  std::size_t at = 0;
-  for (const Member& member : members_) {
+  for (std::uint32_t place = 0; place < order_.size(); ++place) {
+    const Member& member = members_[order_[place].member];
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
-    if (member.same_as) {
-      placed.emplace_back(member.value, buffer_of(*member.same_as));
-      continue;
+    RowStep& step = group.steps[place];
+    for (RowOperand& operand : step.operands) {
+      if (operand.kind != RowOperand::Kind::kBuffer) continue;
+      const Buffer& buffer = buffer_of(operands[operand.operand]);
+      operand.offset = buffer.offset;
+      operand.row_bytes = buffer.row_bytes;
     }
-    RowStep& step = group.steps[at++];
-    for (RowOperand& operand : step.operands)
-      if (operand.kind == RowOperand::Kind::kBuffer)
-        operand.offset = buffers[buffer_of(operands[operand.operand].index())].offset;
     if (step.is_last) break;
-    const std::size_t bytes = static_cast<std::size_t>(group.block_rows * shape_of(member.value).back()) *
-                              byte_size(type(member.value).dtype);
-    auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
-      return buffer.busy_until < member.step && buffer.bytes == bytes;
-    });
+    const int64_t row_bytes =
+        shape_of(member.value).back() * static_cast<int64_t>(byte_size(type(member.value).dtype));
+    const bool local = is_local(place);
+    Buffer wanted;
+    wanted.row_bytes = local ? 0 : row_bytes;
+    wanted.bytes = static_cast<std::size_t>(
+        (local ? group.segments[order_[place].segment].rows : group.block_rows) * row_bytes);
+    // Two values in the same memory have the same rows at the same places, so that a tile of the later one does not
+    // overwrite rows of the earlier one which the next tile reads.
+    const auto fits = [&](const Buffer& buffer) {
+      return buffer.bytes == wanted.bytes && buffer.row_bytes == wanted.row_bytes;
+    };
+    auto free = std::find_if(buffers.begin(), buffers.end(),
+                             [&](const Buffer& buffer) { return buffer.busy_until < place && fits(buffer); });
     // Computes in place of an operand that is not read later.
     for (const RowOperand& operand : step.operands) {
       if (operand.kind != RowOperand::Kind::kBuffer || (step.in_place >> operand.operand & 1u) == 0) continue;
-      Buffer& buffer = buffers[buffer_of(operands[operand.operand].index())];
-      if (buffer.busy_until == member.step && buffer.bytes == bytes)
+      Buffer& buffer = buffer_of(operands[operand.operand]);
+      if (buffer.busy_until == place && fits(buffer))
         free = buffers.begin() + static_cast<std::ptrdiff_t>(&buffer - buffers.data());
     }
     if (free == buffers.end()) {
-      buffers.push_back({top, bytes, 0});
-      top += aligned(bytes);
+      wanted.offset = top;
+      top += aligned(wanted.bytes);
+      buffers.push_back(wanted);
       free = buffers.end() - 1;
     }
-    free->busy_until = last_use(member.value);
+    free->busy_until = std::max(place, last_place(member.value));
     step.result = free->offset;
+    step.result_row_bytes = free->row_bytes;
     placed.emplace_back(member.value, static_cast<std::size_t>(free - buffers.begin()));
   }
   return top;
 }
 
 bool Finder::prepare_steps(RowGroup& group) {
-  const int64_t rest = group.rows % group.block_rows;
   std::size_t shared = 0;
   std::vector<std::size_t> own;  // scratch of products, which is kept from block to block
-  for (const Member& member : members_) {
-    if (member.same_as) continue;
+  for (const Placed& placed : order_) {
+    const Member& member = members_[placed.member];
+    const int64_t rows = group.segments[placed.segment].rows;
+    const int64_t rest = group.rows % group.block_rows % rows;
     RowStep step;
     step.step = member.step;
     step.is_last = member.value == members_.back().value;
     for (std::size_t i = 0; i < node(member.step).operand_count; ++i)
       step.operands.push_back(row_operand(member, i));
-    kernels::Kernel whole = prepare_rows(member, group.block_rows);
+    kernels::Kernel whole = prepare_rows(member, rows);
     if (member.kind == RowKind::kProduct) {
       if (!whole.rows) return false;
       step.product = std::move(whole.rows);
