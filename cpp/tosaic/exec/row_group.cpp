@@ -111,8 +111,9 @@ constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 98304;
-// The most bytes of a tile: what a first-level cache holds in addition to operands from outside.
-constexpr int64_t kTileBytes = 24576;
+// The most bytes of a tile in all values that are live at once: about what a first-level cache holds. With fewer,
+// calls of kernels take longer than what they compute.
+constexpr int64_t kTileBytes = 65536;
 // A row with at most this share of the elements of the widest row is narrow.
 constexpr int64_t kNarrowShare = 16;
 // A product of fewer rows than this reads its right operand too often.

@@ -568,9 +568,10 @@ struct Plan {
   int64_t result_element = 0;
   int64_t count = 0;
   int64_t block_limit = 0;
-  bool is_plain = false;  // run_plain() computes it
-  int64_t row = 0;        // not 0: run_rows() computes rows of this length
-  int64_t step = 1;       // blocks begin at multiples of `step`, however many parts there are
+  bool is_plain = false;           // run_plain() computes it
+  ConvertBlock convert = nullptr;  // not null: computes the result alone
+  int64_t row = 0;                 // not 0: run_rows() computes rows of this length
+  int64_t step = 1;                // blocks begin at multiples of `step`, however many parts there are
   double element_cost = 0;
   bool divides_integers = false;
 };
@@ -637,6 +638,9 @@ void run_plan(const Plan& plan, const Arrays& arrays) {
   const Loop elements{.count = plan.count, .step = plan.step, .unit_cost = plan.element_cost};
   parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
     if (plan.is_plain) return run_plain(plan, arrays, begin, end);
+    if (plan.convert != nullptr)
+      return plan.convert(arrays.operands[0] + begin * plan.sources[0].element,
+                          arrays.results[0] + begin * plan.result_element, end - begin);
     plan.row != 0 ? run_rows(plan, arrays, begin, end) : run_elements(plan, arrays, begin, end);
   });
 }
@@ -729,6 +733,15 @@ int64_t row_of(const Plan& plan) {
   return is_plain ? one.extents[1] : 0;
 }
 
+// The conversion that is the whole of a cast, if one suffices: to the domain, or from it.
+ConvertBlock conversion_of(const Plan& plan, Function function) {
+  const Source& source = plan.sources[0];
+  if (function != Function::kIdentity || source.pattern != Pattern::kFlat || source.narrow != nullptr)
+    return nullptr;
+  if (plan.store == nullptr) return source.load;
+  return source.direct ? plan.store : nullptr;
+}
+
 // True if run_plain() may compute the plan.
 bool is_plain(const Plan& plan) {
   if (plan.store != nullptr || plan.divides_integers) return false;
@@ -793,6 +806,7 @@ Kernel prepare_elementwise(const Request& request) {
   plan->divides_integers = !is_float(plan->domain) && divides(meaning.function);
   plan->row = row_of(*plan);
   plan->is_plain = is_plain(*plan);
+  plan->convert = conversion_of(*plan, meaning.function);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };
   kernel.in_place = in_place_operands(request);

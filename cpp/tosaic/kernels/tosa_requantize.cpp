@@ -365,8 +365,10 @@ Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, co
   const PerWorker workers = scratch.take_each(own, options.threads.count);
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
-  kernel.run = [=, fast = std::make_shared<const Fast<T>>(
-                       std::move(plan), kernels, convert_kernels(options.isa))](const Arrays& arrays) {
+  const auto fast = std::make_shared<const Fast<T>>(std::move(plan), kernels, convert_kernels(options.isa));
+  // Fast::run() takes the direct loop for other memory only, if values may have no result.
+  kernel.in_place = fast->direct != nullptr && fast->tables.is_bound ? 0 : 1;
+  kernel.run = [=](const Arrays& arrays) {
     const Loop loop{.count = elements, .step = kBlockElements, .unit_cost = 4 * cost::kCopy};
     parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
       fast->run(arrays.operands[0] + begin * from_size, end - begin, begin,
@@ -395,7 +397,7 @@ Kernel rescale(const Request& request) {
     kernel = fast(std::move(plan), elements, rescale_kernels(isa, int64_t{}), request.options);
   else
     kernel = fast(std::move(plan), elements, rescale_kernels(isa, std::int32_t{}), request.options);
-  kernel.in_place = 1;
+  if (request.options.reference) kernel.in_place = 1;
   kernel.name = kernel_name(request);
   return kernel;
 }

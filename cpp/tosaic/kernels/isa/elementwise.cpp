@@ -1,6 +1,7 @@
 // Elementwise loops over blocks of f32, i32 and i64. A functor computes one element; map1() and map2() are
 // the loops. Functions that are not exact in float are computed in double and rounded once.
 #include "tosaic/kernels/elementwise_block.h"
+#include "tosaic/kernels/isa/masked.h"
 #include "tosaic/kernels/isa/math.h"
 #include "tosaic/kernels/isa/rescale_vector.h"
 
@@ -461,9 +462,9 @@ template <bool kFirst, bool kSecond, class F>
   for (; i + kWidth <= count; i += kWidth)
     store(result + i, f(kFirst ? first : load(a + i), kSecond ? second : load(b + i)));
   if (i == count) return;
-  const V32 left = kFirst ? first : load_first(a + i, count - i);
-  const V32 right = kSecond ? second : load_first(b + i, count - i);
-  store_first(result + i, f(left, right), count - i);
+  const V32 left = kFirst ? first : load_part(a + i, count - i);
+  const V32 right = kSecond ? second : load_part(b + i, count - i);
+  store_part(result + i, f(left, right), count - i);
 }
 
 template <class F>

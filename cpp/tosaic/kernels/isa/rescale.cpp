@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
+#include "tosaic/kernels/isa/masked.h"
 #include "tosaic/kernels/isa/narrow.h"
 #include "tosaic/kernels/isa/rescale_vector.h"
-#include "tosaic/kernels/isa/widen.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -86,14 +86,10 @@ struct ScaleBy<true, RescaleWay::kRight> {
   using Type = VectorShift<RescaleWay::kRight>;
 };
 
-// Loads a vector of values, and its first elements.
 [[gnu::always_inline]] inline V32 loaded(const I32* at) { return load(at); }
-[[gnu::always_inline]] inline V32 loaded(const std::int16_t* at) { return load_widened(at); }
-[[gnu::always_inline]] inline V32 loaded(const std::int8_t* at) { return load_widened(at); }
-[[gnu::always_inline]] inline V32 loaded_first(const I32* at, Index count) { return load_first(at, count); }
 template <class T>
-[[gnu::always_inline]] inline V32 loaded_first(const T* at, Index count) {
-  return load_widened_first(at, count);
+[[gnu::always_inline]] inline V32 loaded(const T* at) {
+  return load_widened(at);
 }
 
 // Stores whole vectors of results before their zero point and limits. kVectors of them are stored at a time.
@@ -154,16 +150,10 @@ bool scale_of(const RescaleTables<I32>& t, I32 low, I32 high, const T* values, R
   for (; i + kBlock <= count; i += kBlock) stores(results + i, i, at);
   for (; i < count; i += kWidth) {
     const Index left = count - i < kWidth ? count - i : kWidth;
-    V32 value = loaded_first(values + i, left);
-    if (left == kWidth)
-      compare(value);
-    else if (kBounded)
-      for (Index k = 0; k < left; ++k)
-        outside[0] |= value[k] - t.input_zp < low || value[k] - t.input_zp > high;
-    value = clamp<I32>(by.unbounded(value, i) + by.output_zp, by.min, by.max);
-    I32 lanes[kWidth];
-    store(lanes, value);
-    for (Index k = 0; k < left; ++k) results[i + k] = static_cast<Result>(lanes[k]);
+    const V32 value = load_part(values + i, left);
+    // Lanes without an element are zero. A value of zero is always inside, since i32 has no zero point.
+    compare(value);
+    store_part(results + i, clamp<I32>(by.unbounded(value, i) + by.output_zp, by.min, by.max), left);
   }
   if constexpr (!kBounded) return true;
   I32 any = 0;

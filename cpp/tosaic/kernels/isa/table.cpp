@@ -8,7 +8,7 @@
 //             \_______ bit 5 _______/ ...
 #include "tosaic/kernels/isa/table.h"
 
-#include "tosaic/kernels/isa/widen.h"
+#include "tosaic/kernels/isa/masked.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -121,7 +121,7 @@ bool gather(const std::int32_t* table, std::int32_t limit, const std::int32_t* i
   };
   std::int64_t i = 0;
   for (; i + kWidth <= count; i += kWidth) store(results + i, found(load(indices + i)));
-  if (i < count) store_first(results + i, found(load_first(indices + i, count - i)), count - i);
+  if (i < count) store_part(results + i, found(load_part(indices + i, count - i)), count - i);
   std::int32_t any = 0;
 #pragma GCC unroll 16
   for (std::int64_t lane = 0; lane < kWidth; ++lane) any |= outside[lane];
