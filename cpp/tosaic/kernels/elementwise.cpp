@@ -808,7 +808,14 @@ Kernel prepare_elementwise(const Request& request) {
   plan->is_plain = is_plain(*plan);
   plan->convert = conversion_of(*plan, meaning.function);
   Kernel kernel;
-  kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };
+  if (plan->is_plain)
+    kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
+      arrays.team == nullptr ? run_plain(*plan, arrays, 0, plan->count) : run_plan(*plan, arrays);
+    };
+  else
+    kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
+      run_plan(*plan, arrays);
+    };
   kernel.in_place = in_place_operands(request);
   kernel.name = kernel_name(request);
   return kernel;

@@ -256,6 +256,7 @@ class Run {
 
   void fold_rows(FoldAlong fold, int64_t offset, double centre, Accumulator& accumulator) {
     if (plan_.terms == 0) return;
+    if (plan_.reduce_extents.empty()) return fold_row(fold, offset, centre, accumulator);
     Walk reduce(plan_.reduce_extents, plan_.reduce_strides);
     do fold_row(fold, offset + reduce.offset(), centre, accumulator);
     while (reduce.next());

@@ -283,6 +283,7 @@ template <class T>
 struct Fast {
   Rescale plan;
   Tables<T> tables;
+  RescaleTables<T> all;  // from the first element on
   RescaleKernels<T> kernels;
   ConvertBlock load = nullptr;   // null: the array holds T
   ConvertBlock store = nullptr;  // null: the result is i32
@@ -291,7 +292,7 @@ struct Fast {
       nullptr;  // null: the kernels do not read and write these dtypes
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
-      : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
+      : plan(std::move(from)), tables(plan), all(tables.at(plan, 0)), kernels(rescale_kernels) {
     const Domain domain = sizeof(T) == 8 ? Domain::kI64 : Domain::kI32;
     if (!is_domain(plan.from, domain))
       load = convert.load(with_sign(plan.from, plan.attrs.input_unsigned), domain);
@@ -321,7 +322,7 @@ struct Fast {
     // The direct loop overwrites values of which it then says that they are out of range.
     const bool may_retry = !tables.is_bound || input != output;
     if (direct != nullptr && may_retry && tables.period == 1 && elements > 0 &&
-        direct(tables.at(plan, 0), tables.lowest, tables.highest, input, output, elements))
+        direct(all, tables.lowest, tables.highest, input, output, elements))
       return;
     for (int64_t begin = 0, count = 0; begin < elements; begin += count) {
       const int64_t place = (first + begin) % tables.period;
