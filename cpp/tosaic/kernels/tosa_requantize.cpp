@@ -321,9 +321,12 @@ struct Fast {
     auto* scaled = reinterpret_cast<std::int32_t*>(scratch + kBlockElements * sizeof(T));
     // The direct loop overwrites values of which it then says that they are out of range.
     const bool may_retry = !tables.is_bound || input != output;
-    if (direct != nullptr && may_retry && tables.period == 1 && elements > 0 &&
-        direct(all, tables.lowest, tables.highest, input, output, elements))
-      return;
+    if (direct != nullptr && tables.period == 1 && elements > 0) {
+      const bool is_inside = !may_retry && kernels.inside(all, reinterpret_cast<const T*>(input), elements);
+      const T low = is_inside ? std::numeric_limits<T>::min() : tables.lowest;
+      const T high = is_inside ? std::numeric_limits<T>::max() : tables.highest;
+      if ((may_retry || is_inside) && direct(all, low, high, input, output, elements)) return;
+    }
     for (int64_t begin = 0, count = 0; begin < elements; begin += count) {
       const int64_t place = (first + begin) % tables.period;
       count = std::min(kBlockElements, elements - begin);
@@ -367,8 +370,6 @@ Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, co
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
   const auto fast = std::make_shared<const Fast<T>>(std::move(plan), kernels, convert_kernels(options.isa));
-  // Fast::run() takes the direct loop for other memory only, if values may have no result.
-  kernel.in_place = fast->direct != nullptr && fast->tables.is_bound ? 0 : 1;
   kernel.run = [=](const Arrays& arrays) {
     const Loop loop{.count = elements, .step = kBlockElements, .unit_cost = 4 * cost::kCopy};
     parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
@@ -398,7 +399,7 @@ Kernel rescale(const Request& request) {
     kernel = fast(std::move(plan), elements, rescale_kernels(isa, int64_t{}), request.options);
   else
     kernel = fast(std::move(plan), elements, rescale_kernels(isa, std::int32_t{}), request.options);
-  if (request.options.reference) kernel.in_place = 1;
+  kernel.in_place = 1;
   kernel.name = kernel_name(request);
   return kernel;
 }
