@@ -111,9 +111,12 @@ constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 98304;
-// The most bytes of a tile in all values that are live at once: about what a first-level cache holds. With fewer,
-// calls of kernels take longer than what they compute.
-constexpr int64_t kTileBytes = 65536;
+// The most bytes of a tile in all values that are live at once: a part of a first-level cache, which also holds the
+// operands from outside.
+constexpr int64_t kTileBytes = 24576;
+// A tile has at least this many elements of the widest value, or one row: calls of kernels for fewer elements take
+// longer than their loops.
+constexpr int64_t kLeastTileElements = 2048;
 // A row with at most this share of the elements of the widest row is narrow.
 constexpr int64_t kNarrowShare = 16;
 // A product of fewer rows than this reads its right operand too often.
@@ -700,7 +703,8 @@ void Finder::order_steps(RowGroup& group) {
   }
   place(members_.size() - 1);
   int64_t tile = group.block_rows;
-  const int64_t most = std::max<int64_t>(1, kTileBytes / std::max<int64_t>(live_row_bytes(), 1));
+  const int64_t most = std::max<int64_t>(
+      {1, kTileBytes / std::max<int64_t>(live_row_bytes(), 1), kLeastTileElements / widest});
   if (most < group.block_rows) {
     const int64_t tiles = (group.block_rows + most - 1) / most;
     tile = (group.block_rows + tiles - 1) / tiles;
