@@ -111,11 +111,11 @@ constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
 constexpr int64_t kLightBlockBytes = 98304;
-// The most bytes of a tile in all values that are live at once: a part of a first-level cache, which also holds the
-// operands from outside.
+// The most bytes of a tile in all values that are live at once: a part of a first-level cache, which also
+// holds the operands from outside.
 constexpr int64_t kTileBytes = 24576;
-// A tile has at least this many elements of the widest value, or one row: calls of kernels for fewer elements take
-// longer than their loops.
+// A tile has at least this many elements of the widest value, or one row: calls of kernels for fewer elements
+// take longer than their loops.
 constexpr int64_t kLeastTileElements = 2048;
 // A row with at most this share of the elements of the widest row is narrow.
 constexpr int64_t kNarrowShare = 16;
@@ -271,7 +271,8 @@ class Finder {
     RowKind kind = RowKind::kNone;  // kNone: a view
     std::uint32_t value = 0;        // the result of the step or of the last one that is fused with it
     bool is_taken = false;          // by take_producers()
-    // Set if the group computes nothing for the member: the value that is viewed, or the result of an equal step.
+    // Set if the group computes nothing for the member: the value that is viewed, or the result of an equal
+    // step.
     std::optional<std::uint32_t> same_as = std::nullopt;
   };
 
@@ -424,8 +425,8 @@ class Finder {
     return shares ? std::optional(Joining{kind, result}) : std::nullopt;
   }
 
-  // A step whose result does not have the shape of the group's rows may belong to the group if it computes each
-  // element from the same element of values inside, and from values of one element.
+  // A step whose result does not have the shape of the group's rows may belong to the group if it computes
+  // each element from the same element of values inside, and from values of one element.
   [[nodiscard]] std::optional<Joining> joins_reshaped(std::uint32_t step, RowKind kind) const {
     if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return std::nullopt;
     const int64_t count = num_elements(type(result_of(step)).shape);
@@ -609,8 +610,8 @@ int64_t Finder::live_row_bytes() const {
   return most;
 }
 
-// The shape of an operand that follow() compares with shape_of() the result. One element may have more axes than
-// the rows of the group.
+// The shape of an operand that follow() compares with shape_of() the result. One element may have more axes
+// than the rows of the group.
 const Shape& Finder::operand_shape(const Member& member, ValueId operand) const {
   static const Shape kOne{1};
   const Shape& shape = shape_of(operand.index());
@@ -646,8 +647,8 @@ std::vector<std::vector<bool>> Finder::ancestors() const {
   return all;
 }
 
-// Orders the steps such that there are few segments. Tiles of all steps on which narrow ones depend come first,
-// then the narrow ones, and a product only if nothing else is left to compute before it.
+// Orders the steps such that there are few segments. Tiles of all steps on which narrow ones depend come
+// first, then the narrow ones, and a product only if nothing else is left to compute before it.
 void Finder::order_steps(RowGroup& group) {
   int64_t widest = 1;
   for (const Member& member : members_) widest = std::max(widest, shape_of(member.value).back());
@@ -666,7 +667,8 @@ void Finder::order_steps(RowGroup& group) {
     pace = paces[i];
     order_.push_back({i, segments - 1});
   };
-  // Places the members of this pace that depend on no member of another pace that is left, and that `wants` wants.
+  // Places the members of this pace that depend on no member of another pace that is left, and that `wants`
+  // wants.
   const auto place_all = [&](Pace wanted, auto&& wants) {
     const std::vector<std::size_t> were_left = left;
     std::erase_if(left, [&](std::size_t i) {
@@ -896,8 +898,8 @@ std::size_t Finder::place_buffers(RowGroup& group) {
     wanted.row_bytes = local ? 0 : row_bytes;
     wanted.bytes = static_cast<std::size_t>(
         (local ? group.segments[order_[place].segment].rows : group.block_rows) * row_bytes);
-    // Two values in the same memory have the same rows at the same places, so that a tile of the later one does not
-    // overwrite rows of the earlier one which the next tile reads.
+    // Two values in the same memory have the same rows at the same places, so that a tile of the later one
+    // does not overwrite rows of the earlier one which the next tile reads.
     const auto fits = [&](const Buffer& buffer) {
       return buffer.bytes == wanted.bytes && buffer.row_bytes == wanted.row_bytes;
     };

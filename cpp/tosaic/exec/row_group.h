@@ -8,19 +8,20 @@
 //       for each tile of rows of the block:
 //         for each step of the segment: compute these rows
 //
-// A product needs the rows of a block, to read its right operand seldom, and steps with an element for each row
-// are called seldom, too. Each of them is a segment whose tile is the block.
+// A product needs the rows of a block, to read its right operand seldom, and steps with an element for each
+// row are called seldom, too. Each of them is a segment whose tile is the block.
 //
 // The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
-// depends on the same row of the other values of the group only: elementwise operators, tables, reductions and
-// softmaxes of the last axis, and products of matrices, whose right operand is not a value of the group.
+// depends on the same row of the other values of the group only: elementwise operators, tables, reductions
+// and softmaxes of the last axis, and products of matrices, whose right operand is not a value of the group.
 // Reshapes between the steps are allowed. If they change the rows, they may be read by steps that compute
 // element by element, which then work on the rows of the group:
 //
 //   [6, 1500, 1500] -> reshape -> [13500000] -> shift -> gather -> reshape -> [6, 1500, 1500] -> sum
 //
-// A group computes equal steps once. Only the last value of a group has readers outside; the group runs in place of its last step. A run that
-// must show an inner value runs the steps one by one, with the same bytes as result.
+// A group computes equal steps once. Only the last value of a group has readers outside; the group runs in
+// place of its last step. A run that must show an inner value runs the steps one by one, with the same bytes
+// as result.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +56,9 @@ struct RowStep {
   std::size_t scratch = 0;                     // its offset in the memory of a worker
 };
 
-// Consecutive steps that compute a block tile by tile: all steps compute the first rows of the block, then all
-// compute the next rows, so that the values between them stay in the first-level cache. A value that only the
-// segment uses has memory for one tile.
+// Consecutive steps that compute a block tile by tile: all steps compute the first rows of the block, then
+// all compute the next rows, so that the values between them stay in the first-level cache. A value that only
+// the segment uses has memory for one tile.
 struct RowSegment {
   std::uint32_t begin = 0, end = 0;  // of the steps
   std::int64_t rows = 0;             // of a tile; those of a block are a multiple

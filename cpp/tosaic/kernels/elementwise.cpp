@@ -601,8 +601,8 @@ void run_plain(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t en
   plan.block(plan.parameters, blocks.data(), arrays.results[0] + begin * plan.result_element, end - begin);
 }
 
-// Computes elements [begin, end), which are whole rows. One operand has an element for each row, the other one all
-// elements.
+// Computes elements [begin, end), which are whole rows. One operand has an element for each row, the other
+// one all elements.
 void run_rows(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t end) {
   const auto size = static_cast<int64_t>(byte_size(plan.domain));
   const auto by_row = static_cast<std::size_t>(plan.parameters.scalars - 1);

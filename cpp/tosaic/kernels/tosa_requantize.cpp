@@ -305,7 +305,8 @@ struct Fast {
       direct = kernels.direct[log2_bytes(plan.from)][log2_bytes(plan.attrs.dtype)];
   }
 
-  // 0, 1 or 2 for integers of 8, 16 or 32 bits. i48 is the one dtype of T i64, for which there is no direct loop.
+  // 0, 1 or 2 for integers of 8, 16 or 32 bits. i48 is the one dtype of T i64, for which there is no direct
+  // loop.
   static std::size_t log2_bytes(DType dtype) {
     return dtype == DType::kI8 ? 0 : dtype == DType::kI16 ? 1 : 2;
   }

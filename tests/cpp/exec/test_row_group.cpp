@@ -299,8 +299,8 @@ TEST_CASE("both branches of a sum belong to its group", "[exec]") {
   check_same_bytes(graph(26, false, true), {4, 2});
 }
 
-// A softmax of integers in the forms of NPUs: exponentials are looked up by GATHER, behind reshapes to one axis, and
-// both sums read equal steps.
+// A softmax of integers in the forms of NPUs: exponentials are looked up by GATHER, behind reshapes to one
+// axis, and both sums read equal steps.
 struct IntegerSoftmax {
   std::int64_t heads, rows, depth, keys;
 };

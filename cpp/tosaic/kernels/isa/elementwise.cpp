@@ -451,8 +451,8 @@ struct LogicalRightShift : LogicalShift {
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
-// Computes vectors of i32. The compiler does not vectorise the functors above. kFirst or kSecond is true if the
-// operand is one element.
+// Computes vectors of i32. The compiler does not vectorise the functors above. kFirst or kSecond is true if
+// the operand is one element.
 template <bool kFirst, bool kSecond, class F>
 [[gnu::always_inline]] inline void vectors_of(const F& f, const int32_t* a, const int32_t* b, int32_t* result,
                                               int64_t count) {
@@ -488,8 +488,8 @@ void mul_shift_by(const Parameters& p, const void* const* in, void* out, int64_t
 }
 
 void mul_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
-  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and their
-  // sum has 33 bits.
+  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and
+  // their sum has 33 bits.
   const bool high_halves = p.shift >= 33 && p.shift <= 62;
   return high_halves ? mul_shift_by<RescaleWay::kHigh>(p, in, out, count)
                      : mul_shift_by<RescaleWay::kSingle>(p, in, out, count);

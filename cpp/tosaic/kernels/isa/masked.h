@@ -1,5 +1,5 @@
-// Loads and stores the first lanes of vectors of i32: the ends of rows. Only files of kernels/isa/ include this
-// header.
+// Loads and stores the first lanes of vectors of i32: the ends of rows. Only files of kernels/isa/ include
+// this header.
 //
 // Sets with masks need no copies. The others go through memory, like load_first() and store_first().
 #pragma once
