@@ -722,15 +722,28 @@ bool is_scalar(const Source& source) {
                    source.extents.back() >= kShortRow;
 }
 
-// The length of the rows that run_rows() may compute; 0 if it may not.
-int64_t row_of(const Plan& plan) {
-  if (plan.arity != 2 || plan.parameters.scalars == 0 || plan.store != nullptr || plan.divides_integers)
-    return 0;
-  const std::size_t by_row = plan.parameters.scalars - 1;
+// The length of the rows that run_rows() may compute if operand `by_row` has an element for each row; 0 if it
+// may not. Of shorter rows than these, the readers of blocks are faster.
+int64_t row_of(const Plan& plan, std::size_t by_row) {
+  constexpr int64_t least = 16;
+  if (plan.arity != 2 || plan.store != nullptr || plan.divides_integers) return 0;
   const Source &one = plan.sources.at(by_row), &all = plan.sources.at(1 - by_row);
   const bool is_plain = one.direct && one.pattern == Pattern::kRows && one.extents.size() == 2 &&
-                        one.strides[0] == 1 && all.direct && all.pattern == Pattern::kFlat;
-  return is_plain ? one.extents[1] : 0;
+                        one.strides[0] == 1 && one.strides[1] == 0 && all.direct &&
+                        all.pattern == Pattern::kFlat;
+  return is_plain && one.extents[1] >= least ? one.extents[1] : 0;
+}
+
+// Lets run_rows() compute the plan, if it may.
+void take_rows(Plan& plan) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const bool may_be_scalar = plan.parameters.scalars == 0 || plan.parameters.scalars == 1U << i;
+    const int64_t row = may_be_scalar ? row_of(plan, i) : 0;
+    if (row == 0) continue;
+    plan.parameters.scalars = 1U << i;
+    plan.row = plan.step = row;
+    return;
+  }
 }
 
 // The conversion that is the whole of a cast, if one suffices: to the domain, or from it.
@@ -804,7 +817,7 @@ Kernel prepare_elementwise(const Request& request) {
   plan->step = step_of(*plan, buffered);
   plan->element_cost = is_light(meaning.function) ? cost::kCopy : cost::kFunction;
   plan->divides_integers = !is_float(plan->domain) && divides(meaning.function);
-  plan->row = row_of(*plan);
+  if (loop.takes_scalars) take_rows(*plan);
   plan->is_plain = is_plain(*plan);
   plan->convert = conversion_of(*plan, meaning.function);
   Kernel kernel;

@@ -85,9 +85,10 @@ TEST_CASE("every broadcast pattern of two operands equals the reference") {
 
 TEST_CASE("one element is the first or the second operand of a block") {
   std::mt19937 random(8);
-  const std::vector<std::pair<Shape, Shape>> pairs{{{517}, {}},         {{1, 1}, {3, 70}},
-                                                   {{5, 64}, {5, 1}},   {{3, 2, 513}, {3, 1, 1}},
-                                                   {{2, 1300}, {1, 1}}, {{2, 1}, {2, 1}}};
+  const std::vector<std::pair<Shape, Shape>> pairs{
+      {{517}, {}},         {{1, 1}, {3, 70}},      {{5, 64}, {5, 1}}, {{3, 2, 513}, {3, 1, 1}},
+      {{2, 1300}, {1, 1}}, {{2, 1}, {2, 1}},       {{9, 49}, {9, 1}}, {{2, 4, 16}, {2, 4, 1}},
+      {{40, 15}, {40, 1}}, {{2, 5, 30}, {2, 1, 1}}};
   for (const auto& [a, b] : pairs)
     for (const auto& [left, right] : {std::pair(a, b), std::pair(b, a)}) {
       INFO(to_string(left) << " " << to_string(right));
