@@ -70,7 +70,7 @@ class _FirstOutput(torch.nn.Module):
         return outputs[0]
 
 
-def _module(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+def module_of(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """Returns a network with random weights, and its arguments."""
     from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperModel
 
@@ -86,7 +86,7 @@ def _module(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def _row(name: str, rounds: int) -> Row:
-    module, args = _module(name)
+    module, args = module_of(name)
     lowered = tosaic.lower(torch.export.export(module, args))
     arrays = [a.numpy() for a in args]
     programs = [lowered.at(stage) for stage in STAGES]

@@ -87,7 +87,7 @@ def test_the_fewest_groups_are_found_a_hundred_times_as_fast_as_torchs_from_1000
     assert partitioning.section(result).publish() == 0, result
 
 
-def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
+def test_int8_takes_nine_tenths_of_fp32_and_a_fiftieth_of_the_reference_model() -> None:
     result = integer_executor.run()
     assert integer_executor.section(result).publish() == 0, result
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/parallel.h"
@@ -17,13 +18,14 @@ namespace {
 
 constexpr std::size_t kMostOperands = 4;
 
+// `row` is a row of the group, and row `first` of its block.
 const std::byte* address(const RowOperand& operand, const Step& step, std::span<const std::byte* const> table,
-                         const Dims& at, int64_t row, std::byte* memory) {
+                         const Dims& at, int64_t row, int64_t first, std::byte* memory) {
   switch (operand.kind) {
     case RowOperand::Kind::kAbsent:
       return nullptr;
     case RowOperand::Kind::kBuffer:
-      return memory + operand.offset;
+      return memory + operand.offset + first * operand.row_bytes;
     case RowOperand::Kind::kTable:
       break;
   }
@@ -63,7 +65,7 @@ void RowGroup::pack(std::span<const Step> all, std::span<const std::byte* const>
                     std::byte* memory) const {
   for (const RowStep& step : steps)
     if (step.product)
-      step.product->pack(address(step.operands[1], all[step.step], table, at, 0, memory),
+      step.product->pack(address(step.operands[1], all[step.step], table, at, 0, 0, memory),
                          memory + step.scratch);
 }
 
@@ -71,16 +73,28 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
                          int64_t block, std::byte* result, std::byte* memory) const {
   const int64_t row = block * block_rows;
   const int64_t count = std::min(block_rows, rows - row);
-  for (const RowStep& step : steps) {
+  for (const RowSegment& segment : segments)
+    for (int64_t first = 0; first < count; first += segment.rows)
+      run_tile(all, table, at, segment, row + first, first, std::min(segment.rows, count - first), result,
+               memory);
+}
+
+// Computes `count` rows of the block, from its row `first` on. That is row `row` of the group.
+void RowGroup::run_tile(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+                        const RowSegment& segment, int64_t row, int64_t first, int64_t count,
+                        std::byte* result, std::byte* memory) const {
+  for (std::uint32_t i = segment.begin; i < segment.end; ++i) {
+    const RowStep& step = steps[i];
     std::array<const std::byte*, kMostOperands> operands{};
-    for (std::size_t i = 0; i < step.operands.size(); ++i)
-      operands.at(i) = address(step.operands[i], all[step.step], table, at, row, memory);
-    std::byte* to = step.is_last ? result : memory + step.result;
+    for (std::size_t k = 0; k < step.operands.size(); ++k)
+      operands.at(k) = address(step.operands[k], all[step.step], table, at, row, first, memory);
+    std::byte* to = step.is_last ? result + first * result_row_bytes
+                                 : memory + step.result + first * step.result_row_bytes;
     std::byte* const scratch = memory + step.scratch;
     if (step.product)
       step.product->multiply(operands[0], count, to, scratch);
     else
-      (count == block_rows ? step.whole : step.rest)(
+      (count == segment.rows ? step.whole : step.rest)(
           {std::span(operands).first(step.operands.size()), std::span(&to, 1), scratch, nullptr});
   }
 }
@@ -90,13 +104,21 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
 namespace {
 
 // The limits of the search for a group.
-constexpr std::size_t kMostSteps = 64;
+constexpr std::size_t kMostSteps = 128;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
 // The most bytes of a block in groups without products, whose steps take about as long as reading their
 // operands from the second-level cache.
-constexpr int64_t kLightBlockBytes = 49152;
+constexpr int64_t kLightBlockBytes = 98304;
+// The most bytes of a tile in all values that are live at once: a part of a first-level cache, which also
+// holds the operands from outside.
+constexpr int64_t kTileBytes = 24576;
+// A tile has at least this many elements of the widest value, or one row: calls of kernels for fewer elements
+// take longer than their loops.
+constexpr int64_t kLeastTileElements = 2048;
+// A row with at most this share of the elements of the widest row is narrow.
+constexpr int64_t kNarrowShare = 16;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
 constexpr std::uint32_t kNobody = 0xffffffffU;
@@ -126,9 +148,22 @@ bool works_along_rows(const Graph& graph, const Node& node) {
   return false;
 }
 
+// True for a GATHER of elements of one table: of values [1, entries, 1].
+bool is_element_gather(const Graph& graph, const Node& node) {
+  if (node.op != Op::kTosaGather) return false;
+  const Shape& table = graph.type(graph.operands(node)[0]).shape;
+  return table[0] == 1 && table[2] == 1;
+}
+
+// True if the operand of a step of this kind is a table, which all rows read.
+bool is_table(RowKind kind, const Node& node, std::size_t operand) {
+  return kind == RowKind::kLookup && (node.op == Op::kTosaGather ? operand == 0 : operand > 0);
+}
+
 RowKind row_kind(const Graph& graph, const Node& node) {
   const kernels::Prepare family = kernels::family_of(node.op);
   const Shape& shape = graph.type(graph.result(node)).shape;
+  if (is_element_gather(graph, node)) return RowKind::kLookup;
   if (family == kernels::prepare_table || family == kernels::prepare_tosa_rescale) return RowKind::kLookup;
   if (family == kernels::prepare_elementwise)
     return node.op == Op::kPrelu ? RowKind::kNone : RowKind::kElementwise;
@@ -236,6 +271,18 @@ class Finder {
     RowKind kind = RowKind::kNone;  // kNone: a view
     std::uint32_t value = 0;        // the result of the step or of the last one that is fused with it
     bool is_taken = false;          // by take_producers()
+    // Set if the group computes nothing for the member: the value that is viewed, or the result of an equal
+    // step.
+    std::optional<std::uint32_t> same_as = std::nullopt;
+  };
+
+  // How the steps of a segment compute a block: in tiles, or all rows at once.
+  enum class Pace : std::uint8_t { kTiles, kBlock, kProduct };
+
+  // A step of the group in the order in which it is computed.
+  struct Placed {
+    std::size_t member = 0;
+    std::uint32_t segment = 0;
   };
 
   [[nodiscard]] const Node& node(std::uint32_t step) const { return graph_.nodes()[step]; }
@@ -251,15 +298,28 @@ class Finder {
     if (at.kind != StepKind::kKernel || at.is_fused || in_group_[step] || node(step).result_count != 1 ||
         node(step).operand_count == 0 || node(step).operand_count > kMostOperands)
       return RowKind::kNone;
-    const Shape& shape = type(node(step).first_result).shape;
-    if (shape.size() < 2 || type(result_of(step)).shape != shape) return RowKind::kNone;
+    if (type(result_of(step)).shape != type(node(step).first_result).shape) return RowKind::kNone;
     return row_kind(graph_, node(step));
   }
 
   [[nodiscard]] bool may_begin(std::uint32_t step) const {
     constexpr std::size_t share = 16;
-    return kind_of(step) != RowKind::kNone && type(result_of(step)).bytes() >= least_bytes_ / share &&
+    return kind_of(step) != RowKind::kNone && node(step).op != Op::kTosaGather &&
+           type(result_of(step)).bytes() >= least_bytes_ / share &&
            !row_axes(type(result_of(step)).shape).empty();
+  }
+
+  // The shape of a value in the rows of the group. Inside, a value may have another shape with the same
+  // elements in the same order, for example [rows * width].
+  [[nodiscard]] const Shape& shape_of(std::uint32_t value) const {
+    const auto found = row_shapes_.find(value);
+    return found == row_shapes_.end() ? type(value).shape : found->second;
+  }
+
+  // True if the value has the rows of the group, of this width.
+  [[nodiscard]] bool has_rows(std::uint32_t value, int64_t width) const {
+    const Shape& shape = type(value).shape;
+    return row_axes(shape) == axes_ && shape.back() == width;
   }
 
   void set(std::uint32_t value, State state) {
@@ -270,20 +330,22 @@ class Finder {
   void grow(std::uint32_t first) {
     members_.clear();
     row_operands_.clear();
+    row_shapes_.clear();
     axes_ = row_axes(type(result_of(first)).shape);
     std::uint32_t last = first;  // the last step that may belong to the group
     for (std::uint32_t step = first; step <= last && step < first + kMostSpan && members_.size() < kMostSteps;
          ++step) {
       if (steps_[step].is_fused) continue;
-      const std::optional<RowKind> kind = joins(step, step == first);
-      if (!kind) {
+      const std::optional<Joining> joining = joins(step, step == first);
+      if (!joining) {
         if (reads(step, State::kInside) || reads(step, State::kAfter)) mark_after(step);
         continue;
       }
-      take_producers(step, *kind);
+      take_producers(step, joining->kind);
       const std::uint32_t value = result_of(step);
-      members_.push_back({step, *kind, value});
+      members_.push_back({step, joining->kind, value});
       set(value, State::kInside);
+      if (!has_rows(value, joining->rows.back())) row_shapes_.emplace(value, joining->rows);
       last = std::max(last, last_reader_[value]);
       note_operands(step);
     }
@@ -304,12 +366,12 @@ class Finder {
           readers_[operand.index()].size() != 1 || producer_[operand.index()] == kNobody)
         continue;
       const std::uint32_t producer = producer_[operand.index()];
-      const std::optional<RowKind> its_kind = joins(producer, true);
-      if (!its_kind || (*its_kind != RowKind::kElementwise && *its_kind != RowKind::kLookup)) continue;
-      take_producers(producer, *its_kind);
+      const std::optional<Joining> its = joins(producer, true);
+      if (!its || (its->kind != RowKind::kElementwise && its->kind != RowKind::kLookup)) continue;
+      take_producers(producer, its->kind);
       const auto place = std::find_if(members_.begin(), members_.end(),
                                       [&](const Member& member) { return member.step > producer; });
-      members_.insert(place, {producer, *its_kind, operand.index(), true});
+      members_.insert(place, {producer, its->kind, operand.index(), true});
       set(operand.index(), State::kInside);
       note_operands(producer);
     }
@@ -329,14 +391,20 @@ class Finder {
     for (const std::uint32_t follower : steps_[step].fusion.followers) mark(node(follower));
   }
 
-  // The kind of a step that belongs to the group, kNone for a view.
-  [[nodiscard]] std::optional<RowKind> joins(std::uint32_t step, bool is_first) const {
+  // How a step belongs to the group.
+  struct Joining {
+    RowKind kind = RowKind::kNone;  // kNone: a view
+    Shape rows;                     // shape_of() of its result
+  };
+
+  [[nodiscard]] std::optional<Joining> joins(std::uint32_t step, bool is_first) const {
     if (reads(step, State::kAfter)) return std::nullopt;
-    if (is_view_inside(step)) return RowKind::kNone;
+    if (is_view_inside(step)) return Joining{RowKind::kNone, rows_of_view(step)};
     const RowKind kind = kind_of(step);
     if (kind == RowKind::kNone) return std::nullopt;
     const Shape& result = type(result_of(step)).shape;
-    if (row_axes(result) != axes_) return std::nullopt;
+    if (node(step).op == Op::kTosaGather || row_axes(result) != axes_ || reads_reshaped(step))
+      return joins_reshaped(step, kind);
     const std::span<const ValueId> operands = graph_.operands(node(step));
     bool shares = is_first;
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -345,7 +413,7 @@ class Finder {
       const bool is_inside = state_[value] == State::kInside;
       if (is_inside && (row_axes(type(value).shape) != axes_ || (kind == RowKind::kProduct && i == 1)))
         return std::nullopt;
-      if (kind == RowKind::kLookup && i > 0) {
+      if (is_table(kind, node(step), i)) {
         if (is_inside) return std::nullopt;
         continue;
       }
@@ -354,19 +422,55 @@ class Finder {
       shares = shares || is_inside ||
                std::find(row_operands_.begin(), row_operands_.end(), value) != row_operands_.end();
     }
-    return shares ? std::optional(kind) : std::nullopt;
+    return shares ? std::optional(Joining{kind, result}) : std::nullopt;
   }
 
-  // True for a view of a value inside that has the same rows.
+  // A step whose result does not have the shape of the group's rows may belong to the group if it computes
+  // each element from the same element of values inside, and from values of one element.
+  [[nodiscard]] std::optional<Joining> joins_reshaped(std::uint32_t step, RowKind kind) const {
+    if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return std::nullopt;
+    const int64_t count = num_elements(type(result_of(step)).shape);
+    const Shape* rows = nullptr;
+    const std::span<const ValueId> operands = graph_.operands(node(step));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].valid()) continue;
+      const std::uint32_t value = operands[i].index();
+      const bool is_inside = state_[value] == State::kInside;
+      const int64_t elements = num_elements(type(value).shape);
+      if (is_table(kind, node(step), i)) {
+        if (is_inside) return std::nullopt;
+      } else if (is_inside) {
+        if (elements != count || (rows != nullptr && rows->back() != shape_of(value).back()))
+          return std::nullopt;
+        rows = &shape_of(value);
+      } else if (elements != 1) {
+        return std::nullopt;
+      }
+    }
+    return rows != nullptr ? std::optional(Joining{kind, *rows}) : std::nullopt;
+  }
+
+  // True if the step reads a value inside whose shape does not show the group's rows.
+  [[nodiscard]] bool reads_reshaped(std::uint32_t step) const {
+    for (const ValueId operand : graph_.operands(node(step)))
+      if (operand.valid() && row_shapes_.contains(operand.index())) return true;
+    return false;
+  }
+
+  // True for a view of all elements of a value inside.
   [[nodiscard]] bool is_view_inside(std::uint32_t step) const {
     const Node& view = node(step);
     if (steps_[step].kind != StepKind::kView || view.result_count != 1 || view.operand_count == 0 ||
         !graph_.operands(view)[0].valid() || state_[graph_.operands(view)[0].index()] != State::kInside)
       return false;
-    const Shape& shape = type(view.first_result).shape;
-    const Shape& from = graph_.type(graph_.operands(view)[0]).shape;
-    return shape.size() >= 2 && from.size() >= 2 && shape.back() == from.back() &&
-           row_axes(shape) == row_axes(from);
+    return num_elements(type(view.first_result).shape) ==
+           num_elements(graph_.type(graph_.operands(view)[0]).shape);
+  }
+
+  [[nodiscard]] Shape rows_of_view(std::uint32_t step) const {
+    const Node& view = node(step);
+    const Shape& from = shape_of(graph_.operands(view)[0].index());
+    return has_rows(view.first_result, from.back()) ? type(view.first_result).shape : from;
   }
 
   // Removes the last steps, and producers taken for them, until only the last value has readers outside.
@@ -403,9 +507,20 @@ class Finder {
     return count > 1 && bytes >= least_bytes_;
   }
 
+  void find_repeated();
+  [[nodiscard]] bool are_equal(const Member& a, const Member& b) const;
+  [[nodiscard]] std::uint32_t computed(std::uint32_t value) const;
+  [[nodiscard]] std::uint32_t last_use(std::uint32_t value) const;
+  void order_steps(RowGroup& group);
+  [[nodiscard]] Pace pace_of(const Member& member, int64_t widest) const;
+  [[nodiscard]] std::vector<std::vector<bool>> ancestors() const;
+  [[nodiscard]] std::uint32_t last_place(std::uint32_t value) const;
+  [[nodiscard]] bool is_local(std::size_t place) const;
   void make_group(std::uint32_t threads);
   bool set_rows(RowGroup& group, std::uint32_t threads);
   bool prepare_steps(RowGroup& group);
+  [[nodiscard]] int64_t live_row_bytes() const;
+  [[nodiscard]] const Shape& operand_shape(const Member& member, ValueId operand) const;
   [[nodiscard]] kernels::Kernel prepare_rows(const Member& member, int64_t rows) const;
   [[nodiscard]] RowOperand row_operand(const Member& member, std::size_t index) const;
   [[nodiscard]] std::size_t place_buffers(RowGroup& group);
@@ -424,35 +539,224 @@ class Finder {
   std::vector<bool> in_group_;         // per step
   std::vector<State> state_;           // per value
   std::vector<std::uint32_t> touched_;
+  std::unordered_map<std::uint32_t, Shape> row_shapes_;  // values inside whose shape has other rows
   std::vector<Member> members_;
   std::vector<std::uint32_t> row_operands_;  // values outside that members read by row
-  Dims axes_;                                // the row axes of the group
-  bool merges_ = false;                      // all row axes are one: no operand follows some of them only
+  std::vector<Placed> order_;
+  Dims axes_;            // the row axes of the group
+  bool merges_ = false;  // all row axes are one: no operand follows some of them only
 };
+
+// The value that the group computes for this one.
+std::uint32_t Finder::computed(std::uint32_t value) const {
+  for (const Member& member : members_)
+    if (member.value == value) return member.same_as ? computed(*member.same_as) : value;
+  return value;
+}
+
+// True if both steps compute the same array.
+bool Finder::are_equal(const Member& a, const Member& b) const {
+  const Node &first = node(a.step), &second = node(b.step);
+  if (first.op != second.op || first.operand_count != second.operand_count ||
+      type(a.value).dtype != type(b.value).dtype || shape_of(a.value) != shape_of(b.value))
+    return false;
+  if ((first.attrs == nullptr) != (second.attrs == nullptr) ||
+      (first.attrs && !(*first.attrs == *second.attrs)))
+    return false;
+  const std::span<const ValueId> left = graph_.operands(first), right = graph_.operands(second);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i].valid() != right[i].valid()) return false;
+    if (left[i].valid() && computed(left[i].index()) != computed(right[i].index())) return false;
+  }
+  return true;
+}
+
+// Programs for NPUs repeat steps, for example the operands of each TABLE. A group computes equal steps once.
+void Finder::find_repeated() {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    if (member.kind == RowKind::kNone) {
+      member.same_as = graph_.operands(node(member.step))[0].index();
+      continue;
+    }
+    if (member.kind == RowKind::kProduct || i + 1 == members_.size()) continue;
+    for (std::size_t j = 0; j < i && !member.same_as; ++j)
+      if (members_[j].kind == member.kind && !members_[j].same_as && are_equal(members_[j], member))
+        member.same_as = members_[j].value;
+  }
+}
+
+// The last step that reads the value, or a member that is the same.
+std::uint32_t Finder::last_use(std::uint32_t value) const {
+  std::uint32_t last = last_reader_[value];
+  for (const Member& member : members_)
+    if (member.same_as == value) last = std::max(last, last_use(member.value));
+  return last;
+}
+
+// The bytes of a row of all values inside that are live at the same time, at most.
+int64_t Finder::live_row_bytes() const {
+  std::vector<std::pair<std::uint32_t, int64_t>> live;  // last use, bytes
+  int64_t most = 0;
+  for (const Member& member : members_) {
+    if (member.same_as) continue;
+    live.emplace_back(last_use(member.value), shape_of(member.value).back() *
+                                                  static_cast<int64_t>(byte_size(type(member.value).dtype)));
+    int64_t sum = 0;
+    for (const auto& [last, bytes] : live)
+      if (last >= member.step) sum += bytes;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+// The shape of an operand that follow() compares with shape_of() the result. One element may have more axes
+// than the rows of the group.
+const Shape& Finder::operand_shape(const Member& member, ValueId operand) const {
+  static const Shape kOne{1};
+  const Shape& shape = shape_of(operand.index());
+  return shape.size() > shape_of(member.value).size() && num_elements(shape) == 1 ? kOne : shape;
+}
+
+// The pace at which a step is best computed.
+Finder::Pace Finder::pace_of(const Member& member, int64_t widest) const {
+  if (member.kind == RowKind::kProduct) return Pace::kProduct;
+  int64_t width = shape_of(member.value).back();
+  const Node& head = node(member.step);
+  for (std::size_t i = 0; i < head.operand_count; ++i) {
+    const ValueId operand = graph_.operands(head)[i];
+    if (operand.valid() && state_[operand.index()] == State::kInside)
+      width = std::max(width, shape_of(operand.index()).back());
+  }
+  return width <= widest / kNarrowShare ? Pace::kBlock : Pace::kTiles;
+}
+
+// Per member: the members that have to be computed before it.
+std::vector<std::vector<bool>> Finder::ancestors() const {
+  std::vector<std::vector<bool>> all(members_.size(), std::vector<bool>(members_.size()));
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    for (const ValueId operand : graph_.operands(node(members_[i].step))) {
+      if (!operand.valid() || state_[operand.index()] != State::kInside) continue;
+      const std::uint32_t value = computed(operand.index());
+      for (std::size_t j = 0; j < i; ++j) {
+        if (members_[j].value != value) continue;
+        all[i][j] = true;
+        for (std::size_t k = 0; k < j; ++k) all[i][k] = all[i][k] || all[j][k];
+      }
+    }
+  return all;
+}
+
+// Orders the steps such that there are few segments. Tiles of all steps on which narrow ones depend come
+// first, then the narrow ones, and a product only if nothing else is left to compute before it.
+void Finder::order_steps(RowGroup& group) {
+  int64_t widest = 1;
+  for (const Member& member : members_) widest = std::max(widest, shape_of(member.value).back());
+  const std::vector<std::vector<bool>> before = ancestors();
+  std::vector<std::size_t> left;  // members to compute, without the last one
+  std::vector<Pace> paces;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    paces.push_back(members_[i].same_as ? Pace::kTiles : pace_of(members_[i], widest));
+    if (!members_[i].same_as && i + 1 < members_.size()) left.push_back(i);
+  }
+  order_.clear();
+  std::uint32_t segments = 0;
+  std::optional<Pace> pace;  // of the segment
+  const auto place = [&](std::size_t i) {
+    if (pace != paces[i] || pace == Pace::kProduct) ++segments;
+    pace = paces[i];
+    order_.push_back({i, segments - 1});
+  };
+  // Places the members of this pace that depend on no member of another pace that is left, and that `wants`
+  // wants.
+  const auto place_all = [&](Pace wanted, auto&& wants) {
+    const std::vector<std::size_t> were_left = left;
+    std::erase_if(left, [&](std::size_t i) {
+      if (paces[i] != wanted || !wants(i)) return false;
+      for (const std::size_t j : were_left)
+        if (before[i][j] && (paces[j] != wanted || !wants(j))) return false;
+      place(i);
+      return true;
+    });
+    return left.size() != were_left.size();
+  };
+  const auto always = [](std::size_t) { return true; };
+  while (!left.empty()) {
+    const std::vector<std::size_t> now = left;
+    const auto has_narrow = [&](auto&& accepts) {
+      return std::any_of(now.begin(), now.end(),
+                         [&](std::size_t j) { return paces[j] == Pace::kBlock && accepts(j); });
+    };
+    const bool all = !has_narrow(always);
+    const auto wants = [&](std::size_t i) {
+      return all || has_narrow([&](std::size_t j) { return before[j][i]; });
+    };
+    const bool tiles = place_all(Pace::kTiles, wants), narrow = place_all(Pace::kBlock, always);
+    if (tiles || narrow) continue;
+    // What is left depends on a product. The first one may need tiles that no narrow step needs.
+    const auto product =
+        std::find_if(left.begin(), left.end(), [&](std::size_t i) { return paces[i] == Pace::kProduct; });
+    const std::size_t next = product == left.end() ? left.front() : *product;
+    std::erase_if(left, [&](std::size_t i) {
+      if (i != next && !before[next][i]) return false;
+      place(i);
+      return true;
+    });
+  }
+  place(members_.size() - 1);
+  int64_t tile = group.block_rows;
+  const int64_t most = std::max<int64_t>(
+      {1, kTileBytes / std::max<int64_t>(live_row_bytes(), 1), kLeastTileElements / widest});
+  if (most < group.block_rows) {
+    const int64_t tiles = (group.block_rows + most - 1) / most;
+    tile = (group.block_rows + tiles - 1) / tiles;
+    group.block_rows = tile * std::min(tiles, (group.rows + tile - 1) / tile);
+  }
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const bool in_tiles = paces[order_[i].member] == Pace::kTiles;
+    if (i == 0 || order_[i].segment != order_[i - 1].segment)
+      group.segments.push_back({i, i, in_tiles ? tile : group.block_rows});
+    ++group.segments.back().end;
+  }
+}
+
+// The last place in the order at which the value, or one that is the same, is read.
+std::uint32_t Finder::last_place(std::uint32_t value) const {
+  std::uint32_t last = 0;
+  for (std::uint32_t i = 0; i < order_.size(); ++i)
+    for (const ValueId operand : graph_.operands(node(members_[order_[i].member].step)))
+      if (operand.valid() && state_[operand.index()] == State::kInside && computed(operand.index()) == value)
+        last = i;
+  return last;
+}
+
+// True if only the segment of the step at this place uses its result.
+bool Finder::is_local(std::size_t place) const {
+  const std::uint32_t last = last_place(members_[order_[place].member].value);
+  return last > place && order_[last].segment == order_[place].segment;
+}
 
 // Decides on the outer axes and the rows of a block.
 bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   merges_ = true;
-  int64_t row_bytes = 0;
   bool has_product = false;
   double cost = 0;
   for (const Member& member : members_) {
-    if (member.kind == RowKind::kNone) continue;
-    const TensorType& result = type(member.value);
-    row_bytes += result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
-    cost += static_cast<double>(result.shape.back()) * kernels::cost::kFunction / 2;
+    if (member.same_as) continue;
+    const Shape& result = shape_of(member.value);
+    cost += static_cast<double>(result.back()) * kernels::cost::kFunction / 2;
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
     if (member.kind == RowKind::kProduct) {
       has_product = true;
       merges_ = false;
-      cost += static_cast<double>(result.shape.back() * graph_.type(operands[0]).shape.back()) *
+      cost += static_cast<double>(result.back() * graph_.type(operands[0]).shape.back()) *
               kernels::cost::kMultiplyAdd / 2;
     }
     if (member.kind == RowKind::kLookup) continue;
     for (const ValueId operand : operands) {
       if (!operand.valid() || state_[operand.index()] == State::kInside || member.kind == RowKind::kProduct)
         continue;
-      const std::optional<Follows> follows = follow(graph_.type(operand).shape, result.shape, 1);
+      const std::optional<Follows> follows = follow(operand_shape(member, operand), result, 1);
       merges_ = merges_ && follows->by_all == follows->by_any;
     }
   }
@@ -468,7 +772,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   if (group.rows == 0) return false;
   const int64_t least = has_product ? kLeastProductRows : 1;
   const int64_t most_bytes = has_product ? kBlockBytes : kLightBlockBytes;
-  const int64_t most = std::max(least, most_bytes / std::max<int64_t>(row_bytes, 1));
+  const int64_t most = std::max(least, most_bytes / std::max<int64_t>(live_row_bytes(), 1));
   int64_t blocks = (group.rows + most - 1) / most;
   if (threads > 1) {
     const int64_t wanted =
@@ -477,6 +781,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   }
   blocks = std::max<int64_t>(blocks, 1);
   group.block_rows = (group.rows + blocks - 1) / blocks;
+  order_steps(group);
   group.block_cost = cost * static_cast<double>(group.block_rows);
   return true;
 }
@@ -491,20 +796,19 @@ Shape block_shape(std::size_t rank, int64_t rows, int64_t width) {
 
 kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
   const Node& head = node(member.step);
-  const Shape& whole = type(member.value).shape;
+  const Shape& whole = shape_of(member.value);
   std::vector<kernels::Operand> operands;
   const std::span<const ValueId> values = graph_.operands(head);
   for (std::size_t i = 0; i < values.size(); ++i) {
     kernels::Operand operand = kernel_operand(graph_, values[i], true);
-    const bool is_table = member.kind == RowKind::kLookup && i > 0;
-    if (operand.present && !is_table && !operand.shape.empty()) {
+    if (operand.present && !is_table(member.kind, head, i) && !operand.shape.empty()) {
       if (member.kind == RowKind::kProduct && i == 1) {
         operand.shape =
             block_shape(whole.size(), operand.shape[operand.shape.size() - 2], operand.shape.back());
       } else {
-        const std::optional<Follows> follows = follow(operand.shape, whole, 1);
+        const std::optional<Follows> follows = follow(operand_shape(member, values[i]), whole, 1);
         const bool by_row = merges_ ? follows->by_any : follows->by_row;
-        operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
+        operand.shape = block_shape(whole.size(), by_row ? rows : 1, follows->width);
         // Each block reads another part of the operand, so the kernel must not treat it as a constant.
         if (follows->by_any) operand.constant = nullptr;
       }
@@ -513,6 +817,10 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
   }
   kernels::Operand result = kernel_operand(graph_, graph_.result(head), false);
   result.shape = block_shape(whole.size(), rows, whole.back());
+  if (head.op == Op::kTosaGather) {
+    operands[1].shape = {1, rows * whole.back()};
+    result.shape = {1, rows * whole.back(), 1};
+  }
   std::vector<kernels::Follower> followers;
   for (const std::uint32_t follower : steps_[member.step].fusion.followers)
     followers.push_back({node(follower).op, node(follower).attrs.get()});
@@ -537,10 +845,11 @@ RowOperand Finder::row_operand(const Member& member, std::size_t index) const {
     return out;
   }
   out.kind = RowOperand::Kind::kTable;
-  if (member.kind == RowKind::kLookup && index > 0) return out;
+  if (is_table(member.kind, node(member.step), index)) return out;
   const TensorType& operand = graph_.type(value);
   const bool is_matrix = member.kind == RowKind::kProduct && index == 1;
-  const std::optional<Follows> follows = follow(operand.shape, type(member.value).shape, is_matrix ? 2 : 1);
+  const std::optional<Follows> follows =
+      follow(operand_shape(member, value), shape_of(member.value), is_matrix ? 2 : 1);
   const auto bytes = static_cast<int64_t>(byte_size(operand.dtype));
   if (merges_) {
     if (follows->by_any) out.row_bytes = follows->width * bytes;
@@ -559,74 +868,77 @@ std::size_t aligned(std::size_t bytes) {
 std::size_t Finder::place_buffers(RowGroup& group) {
   struct Buffer {
     std::size_t offset = 0, bytes = 0;
-    std::uint32_t busy_until = 0;  // the last step that reads it
+    int64_t row_bytes = 0;
+    std::uint32_t busy_until = 0;  // the last place that reads it
   };
   std::vector<Buffer> buffers;
   std::size_t top = 0;
   std::vector<std::pair<std::uint32_t, std::size_t>> placed;  // value, buffer
-  const auto buffer_of = [&](std::uint32_t value) {
-    for (std::size_t i = placed.size(); i-- > 0;)
-      if (placed[i].first == value) return placed[i].second;
-    return std::size_t{0};
+  const auto buffer_of = [&](ValueId operand) -> Buffer& {
+    const std::uint32_t value = computed(operand.index());
+    for (const auto& [of, buffer] : placed)
+      if (of == value) return buffers[buffer];
+    return buffers.front();
   };
-  const auto last_use = [&](std::uint32_t value) {  // of the value and its views
-    std::uint32_t last = last_reader_[value];
-    for (const Member& member : members_)
-      if (member.kind == RowKind::kNone && graph_.operands(node(member.step))[0].index() == value)
-        last = std::max(last, last_reader_[member.value]);
-    return last;
-  };
-  std::size_t at = 0;
-  for (const Member& member : members_) {
+  for (std::uint32_t place = 0; place < order_.size(); ++place) {
+    const Member& member = members_[order_[place].member];
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
-    if (member.kind == RowKind::kNone) {
-      const std::size_t buffer = buffer_of(operands[0].index());
-      buffers[buffer].busy_until = std::max(buffers[buffer].busy_until, last_use(member.value));
-      placed.emplace_back(member.value, buffer);
-      continue;
+    RowStep& step = group.steps[place];
+    for (RowOperand& operand : step.operands) {
+      if (operand.kind != RowOperand::Kind::kBuffer) continue;
+      const Buffer& buffer = buffer_of(operands[operand.operand]);
+      operand.offset = buffer.offset;
+      operand.row_bytes = buffer.row_bytes;
     }
-    RowStep& step = group.steps[at++];
-    for (RowOperand& operand : step.operands)
-      if (operand.kind == RowOperand::Kind::kBuffer)
-        operand.offset = buffers[buffer_of(operands[operand.operand].index())].offset;
     if (step.is_last) break;
-    const TensorType& result = type(member.value);
-    const std::size_t bytes =
-        static_cast<std::size_t>(group.block_rows * result.shape.back()) * byte_size(result.dtype);
-    auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
-      return buffer.busy_until < member.step && buffer.bytes == bytes;
-    });
+    const int64_t row_bytes =
+        shape_of(member.value).back() * static_cast<int64_t>(byte_size(type(member.value).dtype));
+    const bool local = is_local(place);
+    Buffer wanted;
+    wanted.row_bytes = local ? 0 : row_bytes;
+    wanted.bytes = static_cast<std::size_t>(
+        (local ? group.segments[order_[place].segment].rows : group.block_rows) * row_bytes);
+    // Two values in the same memory have the same rows at the same places, so that a tile of the later one
+    // does not overwrite rows of the earlier one which the next tile reads.
+    const auto fits = [&](const Buffer& buffer) {
+      return buffer.bytes == wanted.bytes && buffer.row_bytes == wanted.row_bytes;
+    };
+    auto free = std::find_if(buffers.begin(), buffers.end(),
+                             [&](const Buffer& buffer) { return buffer.busy_until < place && fits(buffer); });
     // Computes in place of an operand that is not read later.
     for (const RowOperand& operand : step.operands) {
       if (operand.kind != RowOperand::Kind::kBuffer || (step.in_place >> operand.operand & 1u) == 0) continue;
-      Buffer& buffer = buffers[buffer_of(operands[operand.operand].index())];
-      if (buffer.busy_until == member.step && buffer.bytes == bytes)
+      Buffer& buffer = buffer_of(operands[operand.operand]);
+      if (buffer.busy_until == place && fits(buffer))
         free = buffers.begin() + static_cast<std::ptrdiff_t>(&buffer - buffers.data());
     }
     if (free == buffers.end()) {
-      buffers.push_back({top, bytes, 0});
-      top += aligned(bytes);
+      wanted.offset = top;
+      top += aligned(wanted.bytes);
+      buffers.push_back(wanted);
       free = buffers.end() - 1;
     }
-    free->busy_until = last_use(member.value);
+    free->busy_until = std::max(place, last_place(member.value));
     step.result = free->offset;
+    step.result_row_bytes = free->row_bytes;
     placed.emplace_back(member.value, static_cast<std::size_t>(free - buffers.begin()));
   }
   return top;
 }
 
 bool Finder::prepare_steps(RowGroup& group) {
-  const int64_t rest = group.rows % group.block_rows;
   std::size_t shared = 0;
   std::vector<std::size_t> own;  // scratch of products, which is kept from block to block
-  for (const Member& member : members_) {
-    if (member.kind == RowKind::kNone) continue;
+  for (const Placed& placed : order_) {
+    const Member& member = members_[placed.member];
+    const int64_t rows = group.segments[placed.segment].rows;
+    const int64_t rest = group.rows % group.block_rows % rows;
     RowStep step;
     step.step = member.step;
     step.is_last = member.value == members_.back().value;
     for (std::size_t i = 0; i < node(member.step).operand_count; ++i)
       step.operands.push_back(row_operand(member, i));
-    kernels::Kernel whole = prepare_rows(member, group.block_rows);
+    kernels::Kernel whole = prepare_rows(member, rows);
     if (member.kind == RowKind::kProduct) {
       if (!whole.rows) return false;
       step.product = std::move(whole.rows);
@@ -682,10 +994,11 @@ bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
 }
 
 void Finder::make_group(std::uint32_t threads) {
+  find_repeated();
   auto group = std::make_shared<RowGroup>();
   if (!set_rows(*group, threads) || !prepare_steps(*group)) return;
-  const TensorType& result = type(members_.back().value);
-  group->result_row_bytes = result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
+  const std::uint32_t result = members_.back().value;
+  group->result_row_bytes = shape_of(result).back() * static_cast<int64_t>(byte_size(type(result).dtype));
   group->workers = threads;
   group->kernel = "rows." + std::string(to_string(options_.isa));
   const std::uint32_t last = members_.back().step;

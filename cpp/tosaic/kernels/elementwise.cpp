@@ -568,7 +568,10 @@ struct Plan {
   int64_t result_element = 0;
   int64_t count = 0;
   int64_t block_limit = 0;
-  int64_t step = 1;  // blocks begin at multiples of `step`, however many parts there are
+  bool is_plain = false;           // run_plain() computes it
+  ConvertBlock convert = nullptr;  // not null: computes the result alone
+  int64_t row = 0;                 // not 0: run_rows() computes rows of this length
+  int64_t step = 1;                // blocks begin at multiples of `step`, however many parts there are
   double element_cost = 0;
   bool divides_integers = false;
 };
@@ -587,6 +590,28 @@ void check_divisors(const Plan& plan, const void* divisors, int64_t count) {
                         .what = "integer division by zero",
                         .expected = "divisors other than 0",
                         .got = "0"});
+}
+
+// Computes elements [begin, end) of arrays that the loop reads as they are. An operand may be one element.
+void run_plain(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t end) {
+  const auto size = static_cast<int64_t>(byte_size(plan.domain));
+  std::array<const void*, 3> blocks{};
+  for (std::size_t i = 0; i < plan.arity; ++i)
+    blocks.at(i) = arrays.operands[i] + ((plan.parameters.scalars >> i & 1U) != 0 ? 0 : begin * size);
+  plan.block(plan.parameters, blocks.data(), arrays.results[0] + begin * plan.result_element, end - begin);
+}
+
+// Computes elements [begin, end), which are whole rows. One operand has an element for each row, the other
+// one all elements.
+void run_rows(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t end) {
+  const auto size = static_cast<int64_t>(byte_size(plan.domain));
+  const auto by_row = static_cast<std::size_t>(plan.parameters.scalars - 1);
+  std::array<const void*, 3> blocks{};
+  for (; begin < end; begin += plan.row) {
+    blocks.at(by_row) = arrays.operands[by_row] + begin / plan.row * size;
+    blocks.at(1 - by_row) = arrays.operands[1 - by_row] + begin * size;
+    plan.block(plan.parameters, blocks.data(), arrays.results[0] + begin * plan.result_element, plan.row);
+  }
 }
 
 // Computes elements [begin, end).
@@ -611,8 +636,13 @@ void run_elements(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t
 
 void run_plan(const Plan& plan, const Arrays& arrays) {
   const Loop elements{.count = plan.count, .step = plan.step, .unit_cost = plan.element_cost};
-  parallel_for(arrays.team, elements,
-               [&](int64_t begin, int64_t end, Worker) { run_elements(plan, arrays, begin, end); });
+  parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
+    if (plan.is_plain) return run_plain(plan, arrays, begin, end);
+    if (plan.convert != nullptr)
+      return plan.convert(arrays.operands[0] + begin * plan.sources[0].element,
+                          arrays.results[0] + begin * plan.result_element, end - begin);
+    plan.row != 0 ? run_rows(plan, arrays, begin, end) : run_elements(plan, arrays, begin, end);
+  });
 }
 
 // Parts for threads begin at multiples of this number, so that the blocks do not depend on the parts.
@@ -692,6 +722,50 @@ bool is_scalar(const Source& source) {
                    source.extents.back() >= kShortRow;
 }
 
+// The length of the rows that run_rows() may compute if operand `by_row` has an element for each row; 0 if it
+// may not. Of shorter rows than these, the readers of blocks are faster.
+int64_t row_of(const Plan& plan, std::size_t by_row) {
+  constexpr int64_t least = 16;
+  if (plan.arity != 2 || plan.store != nullptr || plan.divides_integers) return 0;
+  const Source &one = plan.sources.at(by_row), &all = plan.sources.at(1 - by_row);
+  const bool is_plain = one.direct && one.pattern == Pattern::kRows && one.extents.size() == 2 &&
+                        one.strides[0] == 1 && one.strides[1] == 0 && all.direct &&
+                        all.pattern == Pattern::kFlat;
+  return is_plain && one.extents[1] >= least ? one.extents[1] : 0;
+}
+
+// Lets run_rows() compute the plan, if it may.
+void take_rows(Plan& plan) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const bool may_be_scalar = plan.parameters.scalars == 0 || plan.parameters.scalars == 1U << i;
+    const int64_t row = may_be_scalar ? row_of(plan, i) : 0;
+    if (row == 0) continue;
+    plan.parameters.scalars = 1U << i;
+    plan.row = plan.step = row;
+    return;
+  }
+}
+
+// The conversion that is the whole of a cast, if one suffices: to the domain, or from it.
+ConvertBlock conversion_of(const Plan& plan, Function function) {
+  const Source& source = plan.sources[0];
+  if (function != Function::kIdentity || source.pattern != Pattern::kFlat || source.narrow != nullptr)
+    return nullptr;
+  if (plan.store == nullptr) return source.load;
+  return source.direct ? plan.store : nullptr;
+}
+
+// True if run_plain() may compute the plan.
+bool is_plain(const Plan& plan) {
+  if (plan.store != nullptr || plan.divides_integers) return false;
+  for (std::size_t i = 0; i < plan.arity; ++i) {
+    const Source& source = plan.sources.at(i);
+    const bool is_one = source.is_scalar && source.pattern == Pattern::kPeriodic;
+    if (!source.direct || !(is_one || source.pattern == Pattern::kFlat)) return false;
+  }
+  return true;
+}
+
 bool needs_buffer(const Source& source) {
   if (source.is_scalar) return false;
   return !source.direct || source.pattern == Pattern::kPeriodic ||
@@ -743,8 +817,18 @@ Kernel prepare_elementwise(const Request& request) {
   plan->step = step_of(*plan, buffered);
   plan->element_cost = is_light(meaning.function) ? cost::kCopy : cost::kFunction;
   plan->divides_integers = !is_float(plan->domain) && divides(meaning.function);
+  if (loop.takes_scalars) take_rows(*plan);
+  plan->is_plain = is_plain(*plan);
+  plan->convert = conversion_of(*plan, meaning.function);
   Kernel kernel;
-  kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };
+  if (plan->is_plain)
+    kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
+      arrays.team == nullptr ? run_plain(*plan, arrays, 0, plan->count) : run_plan(*plan, arrays);
+    };
+  else
+    kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
+      run_plan(*plan, arrays);
+    };
   kernel.in_place = in_place_operands(request);
   kernel.name = kernel_name(request);
   return kernel;

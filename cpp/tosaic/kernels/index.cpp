@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/isa/table.h"
 #include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/walk.h"
 
@@ -106,10 +108,31 @@ Kernel index_select(const Request& request) {
   return lookup(rows_along(request, axis));
 }
 
+// Looks up elements of four bytes. If an index is out of range, the loop over rows names it.
+Kernel lookup_words(const RowLookup& plan, const TableKernels& kernels) {
+  Kernel kernel;
+  kernel.run = [plan, &kernels](const Arrays& arrays) {
+    const auto* table = reinterpret_cast<const std::int32_t*>(arrays.operands[0]);
+    const auto* indices = reinterpret_cast<const std::int32_t*>(arrays.operands[1]);
+    auto* results = reinterpret_cast<std::int32_t*>(arrays.results[0]);
+    const auto limit = static_cast<std::int32_t>(plan.limit);
+    const Loop loop{.count = plan.count, .step = 64, .unit_cost = cost::kScattered / 4};
+    parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker) {
+      if (!kernels.gather(table, limit, indices + begin, results + begin, end - begin))
+        run_lookup(plan, begin, end, arrays);
+    });
+  };
+  return kernel;
+}
+
 Kernel tosa_gather(const Request& request) {
   RowLookup plan = rows_along(request, 1);
   plan.count = request.operands[1].shape[1];
   plan.index_per_outer = true;
+  const bool has_words = plan.row == 4 && plan.outer == 1 && plan.indices.dtype == DType::kI32 &&
+                         plan.limit <= std::numeric_limits<std::int32_t>::max();
+  if (has_words && !request.options.reference)
+    return lookup_words(plan, TOSAIC_SELECT_ISA(request.options.isa, kTable));
   return lookup(plan);
 }
 

@@ -256,6 +256,7 @@ class Run {
 
   void fold_rows(FoldAlong fold, int64_t offset, double centre, Accumulator& accumulator) {
     if (plan_.terms == 0) return;
+    if (plan_.reduce_extents.empty()) return fold_row(fold, offset, centre, accumulator);
     Walk reduce(plan_.reduce_extents, plan_.reduce_strides);
     do fold_row(fold, offset + reduce.offset(), centre, accumulator);
     while (reduce.next());
@@ -352,7 +353,9 @@ void set_groups(Plan& plan, const Shape& shape, const Dims& axes) {
 
 Domain reduce_domain(const Meaning& meaning, DType input, DType result, bool reference) {
   const bool real = tosaic::is_float(meaning.computes_in_result ? result : input);
-  if (!real) return Domain::kI64;
+  // The upper bits of sums and products are lost in results of 32 bits.
+  const bool is_short = byte_size(input) <= 4 && byte_size(result) <= 4 && !tosaic::is_float(input);
+  if (!real) return is_short && !reference ? Domain::kI32 : Domain::kI64;
   const bool narrow = tosaic::is_float(input) && input != DType::kF64;
   return narrow && !reference ? Domain::kF32 : Domain::kF64;
 }

@@ -68,7 +68,7 @@ FoldLoops with_fold(Fold fold, Find find) {
 }
 
 struct ReduceKernels {
-  // The loops for the domains kF32, kF64 and kI64.
+  // In the domain kI32, the low 32 bits of sums and products are right.
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 

@@ -8,6 +8,7 @@
 // an error that names the value. Threads share the elements.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -43,16 +44,23 @@ void put(std::byte* array, int64_t i, T value) {
 
 // ---- table ----
 
-Kernel table_i8(int64_t count) {
+void look_up_one_by_one(const std::int8_t* table, const std::int8_t* values, std::int8_t* results,
+                        int64_t count) {
+  for (int64_t i = 0; i < count; ++i) results[i] = table[values[i] + 128];
+}
+
+Kernel table_i8(int64_t count, const Options& options) {
+  auto look_up = options.reference ? nullptr : TOSAIC_SELECT_ISA(options.isa, kTable).look_up;
+  if (look_up == nullptr) look_up = look_up_one_by_one;
   Kernel kernel;
   kernel.in_place = 1;
-  kernel.run = [count](const Arrays& arrays) {
-    const std::byte* values = arrays.operands[0];
-    const std::byte* table = arrays.operands[1] + 128;
-    std::byte* results = arrays.results[0];
-    const Loop elements{.count = count, .step = 64, .unit_cost = 4 * cost::kCopy};
+  kernel.run = [count, look_up](const Arrays& arrays) {
+    const auto* values = reinterpret_cast<const std::int8_t*>(arrays.operands[0]);
+    const auto* table = reinterpret_cast<const std::int8_t*>(arrays.operands[1]);
+    auto* results = reinterpret_cast<std::int8_t*>(arrays.results[0]);
+    const Loop elements{.count = count, .step = 64, .unit_cost = 2 * cost::kCopy};
     parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
-      for (int64_t i = begin; i < end; ++i) results[i] = table[element<std::int8_t>(values, i)];
+      look_up(table, values + begin, results + begin, end - begin);
     });
   };
   return kernel;
@@ -114,7 +122,7 @@ Kernel table(const Request& request) {
   const DType dtype = request.operands[0].dtype;
   Kernel kernel;
   if (dtype == DType::kI8)
-    kernel = table_i8(count);
+    kernel = table_i8(count, request.options);
   else if (dtype == DType::kI16)
     kernel = table_i16(count, request.options);
   else
@@ -222,6 +230,7 @@ struct Tables {
   int64_t period = 1;     // elements after which the tables repeat
   bool is_bound = false;  // some value of the input has no result
   bool high_halves = true;
+  std::optional<std::int32_t> right;  // RescaleTables::right
   // The values that have a result in all channels.
   T lowest = std::numeric_limits<T>::min(), highest = std::numeric_limits<T>::max();
 
@@ -241,6 +250,16 @@ struct Tables {
       high_halves = high_halves && channel.by.shift >= 33;
       is_bound = is_bound || channel.values.low > values.low || channel.values.high < values.high;
     }
+    set_right(plan);
+  }
+
+  void set_right(const Rescale& plan) {
+    const Multiplier& by = plan.channels.front().by;
+    if (plan.channels.size() != 1 || plan.attrs.rounding_mode != RoundingMode::kSingleRound ||
+        by.multiplier <= 0 || !std::has_single_bit(static_cast<std::uint32_t>(by.multiplier)))
+      return;
+    const std::int32_t bits = by.shift - std::countr_zero(static_cast<std::uint32_t>(by.multiplier));
+    if (bits <= 31) right = bits;
   }
 
   [[nodiscard]] RescaleTables<T> at(const Rescale& plan, int64_t i) const {
@@ -251,6 +270,8 @@ struct Tables {
             .uniform = plan.channels.size() == 1,
             .double_round = plan.attrs.rounding_mode == RoundingMode::kDoubleRound,
             .high_halves = high_halves && plan.attrs.rounding_mode == RoundingMode::kSingleRound,
+            .shifts = right.has_value(),
+            .right = right.value_or(0),
             .input_zp = static_cast<T>(plan.attrs.input_zp),
             .output_zp = static_cast<std::int32_t>(plan.attrs.output_zp),
             .min = static_cast<std::int32_t>(plan.results.low),
@@ -262,15 +283,16 @@ template <class T>
 struct Fast {
   Rescale plan;
   Tables<T> tables;
+  RescaleTables<T> all;  // from the first element on
   RescaleKernels<T> kernels;
   ConvertBlock load = nullptr;   // null: the array holds T
   ConvertBlock store = nullptr;  // null: the result is i32
   bool to_words = false;         // results are i16, and the kernels write i16
-  bool from_bytes = false;       // values are i8, and the kernels read i8
-  bool to_bytes = false;         // results are i8, and the kernels write i8
+  typename RescaleKernels<T>::Direct direct =
+      nullptr;  // null: the kernels do not read and write these dtypes
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
-      : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
+      : plan(std::move(from)), tables(plan), all(tables.at(plan, 0)), kernels(rescale_kernels) {
     const Domain domain = sizeof(T) == 8 ? Domain::kI64 : Domain::kI32;
     if (!is_domain(plan.from, domain))
       load = convert.load(with_sign(plan.from, plan.attrs.input_unsigned), domain);
@@ -278,9 +300,15 @@ struct Fast {
       store = convert.store(Domain::kI32, plan.attrs.dtype, Rounding::kTruncate);
     to_words =
         kernels.scale_to_words != nullptr && plan.attrs.dtype == DType::kI16 && !plan.attrs.output_unsigned;
-    const bool has_bytes = kernels.scale_bytes != nullptr && !tables.is_bound;
-    from_bytes = has_bytes && plan.from == DType::kI8 && !plan.attrs.input_unsigned;
-    to_bytes = has_bytes && !from_bytes && plan.attrs.dtype == DType::kI8 && !plan.attrs.output_unsigned;
+    const bool compares = byte_size(plan.from) == sizeof(T) || !tables.is_bound;
+    if (compares && !plan.attrs.input_unsigned && !plan.attrs.output_unsigned)
+      direct = kernels.direct[log2_bytes(plan.from)][log2_bytes(plan.attrs.dtype)];
+  }
+
+  // 0, 1 or 2 for integers of 8, 16 or 32 bits. i48 is the one dtype of T i64, for which there is no direct
+  // loop.
+  static std::size_t log2_bytes(DType dtype) {
+    return dtype == DType::kI8 ? 0 : dtype == DType::kI16 ? 1 : 2;
   }
 
   static constexpr std::size_t kScratchBytes = kBlockElements * (sizeof(T) + sizeof(std::int32_t));
@@ -292,35 +320,36 @@ struct Fast {
     const auto to_size = static_cast<int64_t>(byte_size(plan.attrs.dtype));
     auto* loaded = reinterpret_cast<T*>(scratch);
     auto* scaled = reinterpret_cast<std::int32_t*>(scratch + kBlockElements * sizeof(T));
+    // The direct loop overwrites values of which it then says that they are out of range.
+    const bool may_retry = !tables.is_bound || input != output;
+    if (direct != nullptr && tables.period == 1 && elements > 0) {
+      const bool is_inside = !may_retry && kernels.inside(all, reinterpret_cast<const T*>(input), elements);
+      const T low = is_inside ? std::numeric_limits<T>::min() : tables.lowest;
+      const T high = is_inside ? std::numeric_limits<T>::max() : tables.highest;
+      if ((may_retry || is_inside) && direct(all, low, high, input, output, elements)) return;
+    }
     for (int64_t begin = 0, count = 0; begin < elements; begin += count) {
       const int64_t place = (first + begin) % tables.period;
       count = std::min(kBlockElements, elements - begin);
       if (tables.period > 1) count = std::min(count, tables.period - place);
       const RescaleTables<T> block = tables.at(plan, place);
-      std::int32_t* results =
-          store == nullptr ? reinterpret_cast<std::int32_t*>(output + begin * to_size) : scaled;
-      if (from_bytes) {
-        kernels.scale_bytes(block, reinterpret_cast<const std::int8_t*>(input + begin), results, count);
-        if (store != nullptr) store(scaled, output + begin * to_size, count);
+      std::byte* to = output + begin * to_size;
+      if (direct != nullptr && may_retry &&
+          direct(block, tables.lowest, tables.highest, input + begin * from_size, to, count))
         continue;
-      }
+      std::int32_t* results = store == nullptr ? reinterpret_cast<std::int32_t*>(to) : scaled;
       const T* values = loaded;
       if (load == nullptr)
         values = reinterpret_cast<const T*>(input + begin * from_size);
       else
         load(input + begin * from_size, loaded, count);
-      if (to_bytes) {
-        kernels.scale_to_bytes(block, values, reinterpret_cast<std::int8_t*>(output + begin), count);
-        continue;
-      }
-      if (to_words &&
-          kernels.scale_to_words(block, tables.lowest, tables.highest, values,
-                                 reinterpret_cast<std::int16_t*>(output + begin * to_size), count))
+      if (to_words && kernels.scale_to_words(block, tables.lowest, tables.highest, values,
+                                             reinterpret_cast<std::int16_t*>(to), count))
         continue;
       if (tables.is_bound && !kernels.inside(block, values, count))
         return run_reference(plan, begin, begin + count, first, input, output);  // throws
       kernels.scale(block, values, results, count);
-      if (store != nullptr) store(scaled, output + begin * to_size, count);
+      if (store != nullptr) store(scaled, to, count);
     }
   }
 };
@@ -341,8 +370,8 @@ Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, co
   const PerWorker workers = scratch.take_each(own, options.threads.count);
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
-  kernel.run = [=, fast = std::make_shared<const Fast<T>>(
-                       std::move(plan), kernels, convert_kernels(options.isa))](const Arrays& arrays) {
+  const auto fast = std::make_shared<const Fast<T>>(std::move(plan), kernels, convert_kernels(options.isa));
+  kernel.run = [=](const Arrays& arrays) {
     const Loop loop{.count = elements, .step = kBlockElements, .unit_cost = 4 * cost::kCopy};
     parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
       fast->run(arrays.operands[0] + begin * from_size, end - begin, begin,

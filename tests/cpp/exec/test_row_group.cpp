@@ -32,6 +32,12 @@ class Case {
     data_.push_back(std::move(bytes));
     return b.input(name, tensor(dtype, shape));
   }
+  // An input of i32 with one element.
+  ValueId integer(const std::string& name, const Shape& shape, std::int32_t value) {
+    const ValueId made = input(name, DType::kI32, shape);
+    std::memcpy(data_.back().data(), &value, sizeof value);
+    return made;
+  }
   ValueId floats(const std::string& name, const Shape& shape) { return input(name, DType::kF32, shape); }
   ValueId reduce_max(ValueId value, const std::string& name) {
     const auto last = static_cast<std::int64_t>(b.graph->type(value).shape.size()) - 1;
@@ -291,6 +297,143 @@ TEST_CASE("both branches of a sum belong to its group", "[exec]") {
   check_same_bytes(graph(24, false, false), {5});
   check_same_bytes(graph(25, true, false), {2, 3});
   check_same_bytes(graph(26, false, true), {4, 2});
+}
+
+// A softmax of integers in the forms of NPUs: exponentials are looked up by GATHER, behind reshapes to one
+// axis, and both sums read equal steps.
+struct IntegerSoftmax {
+  std::int64_t heads, rows, depth, keys;
+};
+
+ValueId gather(Case& c, ValueId indices, const std::string& name) {
+  const std::int64_t count = num_elements(c.b.graph->type(indices).shape);
+  const ValueId table = c.input(name + "_table", DType::kI32, {1, 256, 1});
+  const ValueId by_batch = c.reshape(indices, {1, count}, name + "_indices");
+  return c.reshape(c.b.add(Op::kTosaGather, {table, by_batch}, name), {count}, name + "_found");
+}
+
+ValueId add_softmax(Case& c, const IntegerSoftmax& s) {
+  Builder& b = c.b;
+  const Shape whole{1, s.heads, s.rows, s.keys};
+  const ValueId query = c.input("query", DType::kI8, {s.heads, s.rows, s.depth});
+  const ValueId key = c.input("key", DType::kI8, {s.heads, s.depth, s.keys});
+  const ValueId value = c.input("value", DType::kI8, {s.heads, s.keys, 5});
+  const ValueId one = c.integer("one", {1, 1, 1, 1}, 1);
+  const ValueId mask = c.integer("mask", {1}, 255);
+  const ValueId eight = c.integer("eight", {1}, 8);
+  const ValueId sums = b.add(Op::kTosaMatmul, {query, key}, "sums", TosaMatmulAttrs{1, 2, std::nullopt});
+  const ValueId scores = c.reshape(sums, whole, "scores");
+  const ValueId less = b.add(Op::kTosaSub, {scores, c.reduce_max(scores, "max")}, "less");
+  const ValueId flat = c.reshape(less, {num_elements(whole)}, "flat");
+  const ValueId shifted = b.add(Op::kTosaArithmeticRightShift, {flat, eight}, "shifted", TosaShiftAttrs{});
+  const ValueId high = gather(c, b.add(Op::kTosaBitwiseAnd, {shifted, mask}, "high"), "power");
+  const ValueId low = gather(c, b.add(Op::kTosaBitwiseAnd, {flat, mask}, "low"), "slope");
+  const ValueId product = b.add(Op::kTosaMul, {high, low}, "product", TosaMulAttrs{20});
+  const ValueId exponentials = c.reshape(product, whole, "exponentials");
+  const ValueId half =
+      b.add(Op::kTosaArithmeticRightShift, {exponentials, one}, "half", TosaShiftAttrs{true});
+  const ValueId again =
+      b.add(Op::kTosaArithmeticRightShift, {exponentials, one}, "again", TosaShiftAttrs{true});
+  const ValueId total = c.reduce_sum(half, "total");
+  const ValueId other = b.add(Op::kTosaBitwiseXor, {c.reduce_sum(again, "total_again"), one}, "other");
+  const ValueId norm = b.add(Op::kTosaAdd, {total, b.add(Op::kTosaClz, {other}, "clz")}, "norm");
+  const ValueId weights = b.add(Op::kTosaMul, {again, norm}, "weights", TosaMulAttrs{31});
+  const ValueId bytes = b.add(Op::kTosaCast, {weights}, "bytes", CastAttrs{DType::kI8});
+  const ValueId matrices = c.reshape(bytes, {s.heads, s.rows, s.keys}, "matrices");
+  return b.add(Op::kTosaMatmul, {matrices, value}, "out", TosaMatmulAttrs{0, 3, std::nullopt});
+}
+
+TEST_CASE("a softmax of integers with lookups behind reshapes is one group", "[exec]") {
+  const IntegerSoftmax all[] = {
+      {3, 53, 7, 37}, {1, 300, 5, 64}, {2, 61, 8, 1500}, {1, 29, 3, 1}, {1, 2, 1, 4001}};
+  unsigned seed = 40;
+  for (const IntegerSoftmax& s : all) {
+    INFO(s.heads << " heads, " << s.rows << " rows, " << s.keys << " keys");
+    Case c(seed++);
+    c.b.output(add_softmax(c, s));
+    check_same_bytes(c, {17});
+  }
+}
+
+TEST_CASE("wide rows are computed in tiles, narrow ones and products by block", "[exec]") {
+  Case c(50);
+  c.b.output(add_softmax(c, {1, 61, 8, 1500}));
+  const Prepared prepared = prepare(c.b.graph, grouping(true));
+  std::vector<std::vector<std::string>> names;
+  for (const Step& step : prepared.steps()) {
+    if (!step.group) continue;
+    const std::int64_t block = step.group->block_rows;
+    for (const RowSegment& segment : step.group->segments) {
+      names.emplace_back();
+      for (std::uint32_t i = segment.begin; i < segment.end; ++i)
+        names.back().push_back(prepared.steps()[step.group->steps[i].step].name);
+      const bool in_tiles = names.size() == 2 || names.size() == 4;
+      CHECK((segment.rows < block) == in_tiles);
+      CHECK(block % segment.rows == 0);
+    }
+  }
+  CHECK(names == std::vector<std::vector<std::string>>{
+                     {"sums"},
+                     {"max", "less", "shifted", "high", "power", "low", "slope", "product", "half", "total"},
+                     {"other", "clz", "norm"},
+                     {"weights", "bytes"},
+                     {"out"}});
+}
+
+TEST_CASE("a trace of a graph with equal steps in a group has all of them", "[exec]") {
+  Case c(51);
+  c.b.output(add_softmax(c, {2, 40, 4, 50}));
+  Session apart(prepare(c.b.graph, grouping(false))), together(prepare(c.b.graph, grouping(true)));
+  RunOptions options;
+  options.trace.all = true;
+  const RunResult expected = apart.run(c.inputs(), options), found = together.run(c.inputs(), options);
+  REQUIRE(found.trace.size() == expected.trace.size());
+  for (std::size_t i = 0; i < found.trace.size(); ++i)
+    CHECK(doubles(found.trace[i].array) == doubles(expected.trace[i].array));
+}
+
+TEST_CASE("a reshaped value joins only where each element is computed from the same element", "[exec]") {
+  enum class Reader { kElementwise, kReduction, kOutside, kRows, kTableInside };
+  const auto graph = [](Reader reader) {
+    Case c(52);
+    Builder& b = c.b;
+    const ValueId x = c.input("x", DType::kI32, {4, 32, 8});
+    const ValueId masked = b.add(Op::kTosaBitwiseAnd, {x, c.integer("mask", {1, 1, 1}, 127)}, "masked");
+    const ValueId low = b.add(Op::kTosaAbs, {masked}, "low");
+    if (reader == Reader::kReduction) {  // of two rows at a time
+      const ValueId pairs = c.reshape(low, {4, 16, 16}, "pairs");
+      b.output(b.add(Op::kTosaAbs, {c.reduce_sum(pairs, "sum")}, "result"));
+      return c;
+    }
+    const ValueId flat = c.reshape(low, {1, 1024}, "flat");
+    ValueId found = flat;
+    if (reader == Reader::kElementwise)
+      found = b.add(Op::kTosaNegate, {flat}, "negated", TosaZeroPointAttrs{});
+    if (reader == Reader::kOutside)
+      found = b.add(Op::kTosaAdd, {flat, c.input("y", DType::kI32, {1, 1024})}, "added");
+    if (reader == Reader::kRows)  // looks up rows of two elements
+      found = b.add(Op::kTosaGather, {c.input("table", DType::kI32, {1, 128, 2}), flat}, "gathered");
+    if (reader == Reader::kTableInside)
+      found = b.add(Op::kTosaGather, {c.reshape(low, {1, 1024, 1}, "table"), flat}, "gathered");
+    b.output(b.add(Op::kTosaAbs, {found}, "result"));
+    return c;
+  };
+  check_same_bytes(graph(Reader::kElementwise), {4});
+  check_same_bytes(graph(Reader::kReduction), {2, 2});  // a group of its own
+  for (const Reader reader : {Reader::kOutside, Reader::kRows, Reader::kTableInside})
+    check_same_bytes(graph(reader), {2});
+}
+
+TEST_CASE("an index out of range in a group is named with its node", "[exec]") {
+  Case c(53);
+  Builder& b = c.b;
+  const ValueId x = c.input("x", DType::kI32, {3, 11, 7});
+  const ValueId wide = b.add(Op::kTosaBitwiseOr, {x, c.integer("bit", {1, 1, 1}, 1 << 10)}, "wide");
+  const ValueId found = gather(c, c.reshape(wide, {231}, "flat"), "looked_up");
+  b.output(b.add(Op::kTosaAbs, {c.reshape(found, {3, 11, 7}, "rows")}, "result"));
+  Session session(prepare(b.graph, grouping(true)));
+  REQUIRE(group_sizes(session.prepared()) == std::vector<std::size_t>{3});
+  CHECK_THROWS_WITH(session.run(c.inputs()), Catch::Contains("index") && Catch::Contains("node 'looked_up'"));
 }
 
 TEST_CASE("a watched value of a group is computed", "[exec]") {

@@ -85,9 +85,10 @@ TEST_CASE("every broadcast pattern of two operands equals the reference") {
 
 TEST_CASE("one element is the first or the second operand of a block") {
   std::mt19937 random(8);
-  const std::vector<std::pair<Shape, Shape>> pairs{{{517}, {}},         {{1, 1}, {3, 70}},
-                                                   {{5, 64}, {5, 1}},   {{3, 2, 513}, {3, 1, 1}},
-                                                   {{2, 1300}, {1, 1}}, {{2, 1}, {2, 1}}};
+  const std::vector<std::pair<Shape, Shape>> pairs{
+      {{517}, {}},         {{1, 1}, {3, 70}},      {{5, 64}, {5, 1}}, {{3, 2, 513}, {3, 1, 1}},
+      {{2, 1300}, {1, 1}}, {{2, 1}, {2, 1}},       {{9, 49}, {9, 1}}, {{2, 4, 16}, {2, 4, 1}},
+      {{40, 15}, {40, 1}}, {{2, 5, 30}, {2, 1, 1}}};
   for (const auto& [a, b] : pairs)
     for (const auto& [left, right] : {std::pair(a, b), std::pair(b, a)}) {
       INFO(to_string(left) << " " << to_string(right));
@@ -299,6 +300,33 @@ TEST_CASE("TOSA integer operators") {
                {-5, 3, 5});
   check_values(unary(Op::kBitwiseNot, NoAttrs{}, line(DType::kBool, {0, 1}), DType::kBool), {1, 0});
   check_values(unary(Op::kBitwiseNot, NoAttrs{}, line(DType::kU8, {0, 1}), DType::kU8), {255, 254});
+}
+
+TEST_CASE("products and shifts of i32 equal the reference for every shift") {
+  std::mt19937 random(17);
+  std::uniform_int_distribution<std::int32_t> numbers(std::numeric_limits<std::int32_t>::min());
+  const auto integers = [&](std::int64_t count, auto&& draw) {
+    Array made{DType::kI32, {count}, {}};
+    for (std::int64_t i = 0; i < count; ++i) made.values.push_back(static_cast<double>(draw()));
+    return made;
+  };
+  const auto any = [&] { return numbers(random) >> random() % 32; };
+  const auto place = [&] { return random() % 32; };
+  for (const std::int64_t count : {1, 15, 33, 600})
+    for (const std::int64_t first : {std::int64_t{1}, count})
+      for (const std::int64_t second : {std::int64_t{1}, count}) {
+        const Shape shape{std::max(first, second)};
+        const auto check = [&](Op op, Attrs attrs, Array b) {
+          check_fast_paths({op, std::move(attrs), {integers(first, any), std::move(b)}, DType::kI32, shape},
+                           {});
+        };
+        for (std::int64_t shift = 0; shift < 63; ++shift)
+          check(Op::kTosaMul, TosaMulAttrs{shift}, integers(second, any));
+        for (const bool round : {false, true})
+          check(Op::kTosaArithmeticRightShift, TosaShiftAttrs{round}, integers(second, place));
+        check(Op::kTosaLogicalLeftShift, NoAttrs{}, integers(second, place));
+        check(Op::kTosaLogicalRightShift, NoAttrs{}, integers(second, place));
+      }
 }
 
 TEST_CASE("select chooses between its operands by a broadcast condition") {

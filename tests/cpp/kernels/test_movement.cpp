@@ -125,6 +125,25 @@ TEST_CASE("index replaces adjacent indexed axes in place, others in front") {
       {0, 1, 4, 5, 6, 7, 10, 11});
 }
 
+TEST_CASE("tosa.gather of elements of one table equals the reference for any number of indices") {
+  std::mt19937 random(23);
+  const Array table = random_array(random, DType::kI32, {1, 100, 1});
+  for (std::int64_t count = 1; count < 70; ++count) {
+    Array indices{DType::kI32, {1, count}, {}};
+    for (std::int64_t i = 0; i < count; ++i) indices.values.push_back(static_cast<double>(random() % 100));
+    check_fast_paths({Op::kTosaGather, NoAttrs{}, {table, indices}, DType::kI32, {1, count, 1}}, {});
+    for (const double wrong : {-1.0, 100.0, -2147483648.0}) {
+      Array outside = indices;
+      outside.values[random() % static_cast<std::size_t>(count)] = wrong;
+      for (const Isa isa : usable_isas())
+        CHECK_THROWS_WITH(
+            run({Op::kTosaGather, NoAttrs{}, {table, outside}, DType::kI32, {1, count, 1}}, {.isa = isa}),
+            "[tosa.gather] index out of range: expected an index in [0, 100), got " +
+                std::to_string(static_cast<std::int64_t>(wrong)));
+    }
+  }
+}
+
 TEST_CASE("tosa.gather and tosa.scatter work batch by batch") {
   const Array values = counted(DType::kF32, {2, 3, 1});
   const Array picks = array(DType::kI32, {2, 2}, {2, 0, 1, 2});

@@ -65,6 +65,20 @@ TEST_CASE("reductions along any axes equal the reference") {
     }
 }
 
+TEST_CASE("reductions of narrow integers equal the reference where they wrap") {
+  std::mt19937 random(6);
+  std::uniform_int_distribution<std::int32_t> numbers(std::numeric_limits<std::int32_t>::min());
+  for (const std::int64_t length : {1, 31, 33, 700}) {
+    Array input{DType::kI32, {3, length, 2}, {}};
+    for (std::int64_t i = 0; i < 6 * length; ++i) input.values.push_back(numbers(random));
+    for (const std::int64_t axis : {1, 2})
+      for (const Op op : {Op::kSum, Op::kProd, Op::kAmax, Op::kAmin}) {
+        check_fast_paths(reduce(op, input, {axis}, DType::kI32), {});
+        if (op == Op::kSum) check_fast_paths(reduce(op, input, {axis}, DType::kI64), {});
+      }
+  }
+}
+
 TEST_CASE("sums of f32 are the rounded exact sums") {
   const Array input = array(DType::kF32, {4}, {1e8, 1, -1e8, 1});
   CHECK(reference(reduce(Op::kSum, input, {0}, DType::kF32)) == std::vector<double>{2});

@@ -158,6 +158,54 @@ TEST_CASE("tables equal the reference on every value") {
   check_fast_paths(call, {});
 }
 
+TEST_CASE("tables of bytes equal the reference for any number of values", "[rescale]") {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> bytes(-128, 127);
+  const auto random_bytes = [&](std::int64_t count) {
+    Array made{DType::kI8, {count}, {}};
+    for (std::int64_t i = 0; i < count; ++i) made.values.push_back(bytes(random));
+    return made;
+  };
+  for (std::int64_t count = 0; count < 140; ++count)
+    check_fast_paths(
+        {Op::kTosaTable, NoAttrs{}, {random_bytes(count), random_bytes(256)}, DType::kI8, {count}}, {});
+}
+
+// The rescale of one tensor by 2^(30 - shift).
+TosaRescaleAttrs power_of_two(DType from, DType to, std::int64_t shift, RoundingMode mode) {
+  TosaRescaleAttrs attrs;
+  attrs.dtype = to;
+  attrs.scale32 = true;
+  attrs.rounding_mode = mode;
+  attrs.multiplier = {1 << 30};
+  attrs.shift = {shift};
+  if (from == DType::kI8) attrs.input_zp = -128;
+  if (to == DType::kI8) attrs.output_zp = 127;
+  return attrs;
+}
+
+TEST_CASE("rescales by powers of two equal the reference, extremes and ties included", "[rescale]") {
+  std::mt19937 random(41);
+  for (const DType from : {DType::kI8, DType::kI16, DType::kI32})
+    for (const DType to : kTo)
+      for (const RoundingMode mode : {RoundingMode::kSingleRound, RoundingMode::kDoubleRound})
+        for (std::int64_t shift = kMinShift; shift <= kMaxShift; ++shift)
+          for (const std::int64_t rows : {1, 15, 64, 131})
+            check_fast_paths(rescale(random, from, power_of_two(from, to, shift, mode), rows), {});
+}
+
+TEST_CASE("a value without a result is refused by each pair of dtypes, in any place", "[rescale]") {
+  for (const DType to : kTo)
+    for (const std::size_t place : {0, 63, 64, 66}) {
+      const TosaRescaleAttrs attrs = power_of_two(DType::kI32, to, 22, RoundingMode::kSingleRound);
+      Array input{DType::kI32, {67, 1}, std::vector<double>(67, 1)};
+      input.values[place] = 1 << 24;
+      const Call call{
+          .op = Op::kTosaRescale, .attrs = attrs, .operands = {input}, .dtype = to, .shape = input.shape};
+      for (const Isa isa : usable_isas()) CHECK_THROWS_AS(run(call, {.isa = isa}), InvalidGraph);
+    }
+}
+
 TEST_CASE("table entries that are too far apart are refused only if a value needs them") {
   std::vector<double> entries(513, 32767);
   for (std::size_t i = 300; i < 513; ++i) entries[i] = -32768;

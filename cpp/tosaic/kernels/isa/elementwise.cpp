@@ -1,7 +1,9 @@
 // Elementwise loops over blocks of f32, i32 and i64. A functor computes one element; map1() and map2() are
 // the loops. Functions that are not exact in float are computed in double and rounded once.
 #include "tosaic/kernels/elementwise_block.h"
+#include "tosaic/kernels/isa/masked.h"
 #include "tosaic/kernels/isa/math.h"
+#include "tosaic/kernels/isa/rescale_vector.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -426,9 +428,12 @@ struct LogicalShift {
 };
 struct LogicalLeftShift : LogicalShift {
   using LogicalShift::LogicalShift;
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<std::uint64_t>(a) << (b & 63));
+  int64_t operator()(int64_t a, int64_t b) const {
+    return static_cast<int64_t>(static_cast<std::uint64_t>(a) << (b & 63));
+  }
+  int32_t operator()(int32_t a, int32_t b) const {
+    const int32_t count = b & 63;
+    return count > 31 ? 0 : static_cast<int32_t>(raw(a) << (count & 31));
   }
 };
 struct LogicalRightShift : LogicalShift {
@@ -441,6 +446,75 @@ struct LogicalRightShift : LogicalShift {
 
 #undef TOSAIC_OF_ONE
 #undef TOSAIC_OF_TWO
+
+// ---- products and shifts of i32 ----
+
+#if defined(TOSAIC_RESCALES_VECTORS)
+
+// Computes vectors of i32. The compiler does not vectorise the functors above. kFirst or kSecond is true if
+// the operand is one element.
+template <bool kFirst, bool kSecond, class F>
+[[gnu::always_inline]] inline void vectors_of(const F& f, const int32_t* a, const int32_t* b, int32_t* result,
+                                              int64_t count) {
+  constexpr int64_t kWidth = kLanes<int32_t>;
+  const V32 first = broadcast(*a), second = broadcast(*b);
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth)
+    store(result + i, f(kFirst ? first : load(a + i), kSecond ? second : load(b + i)));
+  if (i == count) return;
+  const V32 left = kFirst ? first : load_part(a + i, count - i);
+  const V32 right = kSecond ? second : load_part(b + i, count - i);
+  store_part(result + i, f(left, right), count - i);
+}
+
+template <class F>
+[[gnu::always_inline]] inline void map_vectors(const F& f, const Parameters& p, const void* const* in,
+                                               void* out, int64_t count) {
+  if (count == 0) return;
+  const auto* a = static_cast<const int32_t*>(in[0]);
+  const auto* b = static_cast<const int32_t*>(in[1]);
+  auto* result = static_cast<int32_t*>(out);
+  if (p.scalars == 1) return vectors_of<true, false>(f, a, b, result, count);
+  if (p.scalars == 2) return vectors_of<false, true>(f, a, b, result, count);
+  vectors_of<false, false>(f, a, b, result, count);
+}
+
+// A product, rounded and shifted, is a rescale of one operand by the other.
+template <RescaleWay kWay>
+void mul_shift_by(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  const V32 shifts = broadcast(static_cast<int32_t>(p.shift));
+  map_vectors([shifts](V32 a, V32 b) { return rescale_vector(a, LaneScale<kWay>(b, shifts)); }, p, in, out,
+              count);
+}
+
+void mul_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  // The high half of the greatest product is 2^30. So is the constant that rounds if the shift is 63, and
+  // their sum has 33 bits.
+  const bool high_halves = p.shift >= 33 && p.shift <= 62;
+  return high_halves ? mul_shift_by<RescaleWay::kHigh>(p, in, out, count)
+                     : mul_shift_by<RescaleWay::kSingle>(p, in, out, count);
+}
+
+// A shift by 31 has the bits of a shift by more.
+[[gnu::always_inline]] inline V32 shifted_right(V32 a, V32 count) { return a >> (count > 31 ? 31 : count); }
+
+void arithmetic_right_shift_i32(const Parameters& p, const void* const* in, void* out, int64_t count) {
+  if (!p.round) return map_vectors([](V32 a, V32 b) { return shifted_right(a, b & 63); }, p, in, out, count);
+  const auto rounded = [](V32 a, V32 b) {
+    const V32 by = b & 63, below = shifted_right(a, (by - 1) & 63) & 1;
+    return shifted_right(a, by) + (below & (by != 0));
+  };
+  map_vectors(rounded, p, in, out, count);
+}
+
+constexpr ElementwiseBlock kMulShiftI32 = mul_shift_i32, kRightShiftI32 = arithmetic_right_shift_i32;
+
+#else
+
+constexpr ElementwiseBlock kMulShiftI32 = map2<int32_t, int32_t, MulShift>,
+                           kRightShiftI32 = map2<int32_t, int32_t, ArithmeticRightShift>;
+
+#endif
 
 // ---- tables ----
 
@@ -529,14 +603,15 @@ constexpr Row kIntegerOnly[] = {
     {Function::kNegateZeroPoints, map1<T, T, NegateZeroPoints>},
     {Function::kBitwiseNot, map1<T, T, BitwiseNot>},
     {Function::kCountLeadingZeros, map1<T, T, CountLeadingZeros>},
-    binary<T, T, MulShift>(Function::kMulShift),
+    {Function::kMulShift, sizeof(T) == 4 ? kMulShiftI32 : map2<T, T, MulShift>, true},
     binary<T, T, DivFloorInteger>(Function::kDivFloor),
     binary<T, T, DivTruncInteger>(Function::kDivTrunc),
     binary<T, T, PowInteger>(Function::kPow),
     binary<T, T, BitwiseAnd>(Function::kBitwiseAnd),
     binary<T, T, BitwiseOr>(Function::kBitwiseOr),
     binary<T, T, BitwiseXor>(Function::kBitwiseXor),
-    binary<T, T, ArithmeticRightShift>(Function::kArithmeticRightShift),
+    {Function::kArithmeticRightShift, sizeof(T) == 4 ? kRightShiftI32 : map2<T, T, ArithmeticRightShift>,
+     true},
     binary<T, T, LogicalLeftShift>(Function::kLogicalLeftShift),
     binary<T, T, LogicalRightShift>(Function::kLogicalRightShift),
 };

@@ -10,16 +10,21 @@ using std::int64_t;
 
 // The type in which accumulators are added: integers wrap.
 template <class A>
-using Wrapping = std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>;
+using Wrapping = std::conditional_t<std::is_same_v<A, std::int32_t>, std::uint32_t,
+                                    std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>>;
 
 template <class A>
 inline constexpr A kLowest = -__builtin_inf();
 template <>
 inline constexpr int64_t kLowest<int64_t> = INT64_MIN;
+template <>
+inline constexpr std::int32_t kLowest<std::int32_t> = INT32_MIN;
 template <class A>
 inline constexpr A kHighest = __builtin_inf();
 template <>
 inline constexpr int64_t kHighest<int64_t> = INT64_MAX;
+template <>
+inline constexpr std::int32_t kHighest<std::int32_t> = INT32_MAX;
 
 template <Fold kFold, class A>
 [[gnu::always_inline]] constexpr A start() {
@@ -98,7 +103,8 @@ inline constexpr bool kChooses =
 template <Fold kFold, class T, class A>
 void fold_along(const void* block, int64_t count, double centre, Accumulator* accumulator) {
   const auto* values = static_cast<const T*>(block);
-  using L = std::conditional_t<kChooses<kFold>, T, A>;
+  // The low bits of integers do not depend on the high ones.
+  using L = std::conditional_t<kChooses<kFold> || std::is_integral_v<T>, T, A>;
   L lanes[kLanes];
   for (L& lane : lanes) lane = start<kFold, L>();
   int64_t i = 0;
@@ -135,7 +141,7 @@ FoldLoops find_domain(Domain domain) {
     case Domain::kI64:
       return {fold_along<kFold, int64_t, int64_t>, fold_across<kFold, int64_t, int64_t>};
     case Domain::kI32:
-      break;
+      return {fold_along<kFold, std::int32_t, int64_t>, fold_across<kFold, std::int32_t, int64_t>};
   }
   return {};
 }

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
+#include "tosaic/kernels/isa/masked.h"
 #include "tosaic/kernels/isa/narrow.h"
 #include "tosaic/kernels/isa/rescale_vector.h"
-#include "tosaic/kernels/isa/widen.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -50,65 +50,146 @@ struct VectorScale {
   [[gnu::always_inline]] V32 unbounded(V32 value, Index i) const {
     return rescale_vector(value - input_zp, LaneScale<kWay>(multiplier[i], shift[i]));
   }
-  [[gnu::always_inline]] V32 operator()(V32 value, Index i) const {
-    return clamp<I32>(unbounded(value, i) + output_zp, min, max);
+};
+
+// Shifts by a number of bits, which the constructor reads once.
+template <RescaleWay kWay>
+struct VectorShift {
+  V32 input_zp, output_zp, min, max;
+  I32 bits;
+
+  explicit VectorShift(const RescaleTables<I32>& t)
+      : input_zp(broadcast(t.input_zp)),
+        output_zp(broadcast(t.output_zp)),
+        min(broadcast(t.min)),
+        max(broadcast(t.max)),
+        bits(kWay == RescaleWay::kLeft ? -t.right : t.right) {}
+
+  // The bit below those that remain rounds.
+  [[gnu::always_inline]] V32 unbounded(V32 value, Index) const {
+    value -= input_zp;
+    if constexpr (kWay == RescaleWay::kLeft) return value << bits;
+    return (value >> bits) + ((value >> (bits - 1)) & 1);
   }
 };
 
-// T is I32 or std::int8_t.
-template <bool kUniform, RescaleWay kWay, class T>
-void scale_of(const RescaleTables<I32>& t, const T* values, I32* results, Index count) {
-  constexpr Index kWidth = kLanes<I32>;
-  constexpr bool kBytes = sizeof(T) == 1;
-  const VectorScale<kUniform, kWay> scaled(t);
-  const auto loaded = [](const T* at) {
-    if constexpr (kBytes)
-      return load_widened(at);
-    else
-      return load(at);
-  };
-  const auto first = [](const T* at, Index number) {
-    if constexpr (kBytes)
-      return load_widened_first(at, number);
-    else
-      return load_first(at, number);
-  };
-  Index i = 0;
-  for (; i + kWidth <= count; i += kWidth) store(results + i, scaled(loaded(values + i), i));
-  if (i < count) store_first(results + i, scaled(first(values + i, count - i), i), count - i);
+template <bool kUniform, RescaleWay kWay>
+struct ScaleBy {
+  using Type = VectorScale<kUniform, kWay>;
+};
+template <>
+struct ScaleBy<true, RescaleWay::kLeft> {
+  using Type = VectorShift<RescaleWay::kLeft>;
+};
+template <>
+struct ScaleBy<true, RescaleWay::kRight> {
+  using Type = VectorShift<RescaleWay::kRight>;
+};
+
+[[gnu::always_inline]] inline V32 loaded(const I32* at) { return load(at); }
+template <class T>
+[[gnu::always_inline]] inline V32 loaded(const T* at) {
+  return load_widened(at);
 }
 
-template <bool kUniform, RescaleWay kWay>
-void scale_of(const RescaleTables<I32>& t, const I32* values, std::int8_t* results, Index count) {
-  constexpr Index kWidth = kLanes<I32>, kBlock = 4 * kWidth;
-  const VectorScale<kUniform, kWay> scaled(t);
-  const ByteRange range(t);
-  const auto at = [&](Index i) { return scaled.unbounded(load(values + i), i); };
-  Index i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
+// Stores whole vectors of results before their zero point and limits. kVectors of them are stored at a time.
+template <class Result>
+struct Storing {
+  static constexpr Index kVectors = 1;
+  const V32 output_zp, min, max;
+  template <class Scale>
+  explicit Storing(const RescaleTables<I32>&, const Scale& by)
+      : output_zp(by.output_zp), min(by.min), max(by.max) {}
+  template <class At>
+  [[gnu::always_inline]] void operator()(Result* to, Index i, const At& at) const {
+    const V32 value = clamp<I32>(at(i) + output_zp, min, max);
+    if constexpr (sizeof(Result) == sizeof(I32)) {
+      store(to, value);
+    } else {
+      const auto words = __builtin_convertvector(value, Vector<std::int16_t, kLanes<I32>>);
+      __builtin_memcpy(to, &words, sizeof words);
+    }
+  }
+};
+template <>
+struct Storing<std::int8_t> {
+  static constexpr Index kVectors = 4;
+  const ByteRange range;
+  template <class Scale>
+  explicit Storing(const RescaleTables<I32>& t, const Scale&) : range(t) {}
+  template <class At>
+  [[gnu::always_inline]] void operator()(std::int8_t* to, Index i, const At& at) const {
+    constexpr Index kWidth = kLanes<I32>;
     const Register low = range.words(at(i), at(i + kWidth)),
                    high = range.words(at(i + 2 * kWidth), at(i + 3 * kWidth));
-    store(results + i, (Vector<std::int8_t>)by_row(range.bytes(low, high)));
+    store(to, (Vector<std::int8_t>)by_row(range.bytes(low, high)));
   }
+};
+
+// If kBounded, returns false if a value is outside of [low, high].
+template <bool kUniform, RescaleWay kWay, bool kBounded, class T, class Result>
+bool scale_of(const RescaleTables<I32>& t, I32 low, I32 high, const T* values, Result* results, Index count) {
+  constexpr Index kWidth = kLanes<I32>;
+  const typename ScaleBy<kUniform, kWay>::Type by(t);
+  const Storing<Result> stores(t, by);
+  constexpr Index kBlock = Storing<Result>::kVectors * kWidth;
+  const V32 lowest = broadcast(low), highest = broadcast(high);
+  V32 outside{};
+  const auto compare = [&](V32 value) {
+    if constexpr (kBounded) {
+      const V32 moved = value - by.input_zp;
+      outside |= (moved < lowest) | (moved > highest);
+    }
+  };
+  const auto at = [&](Index i) {
+    const V32 value = loaded(values + i);
+    compare(value);
+    return by.unbounded(value, i);
+  };
+  Index i = 0;
+  for (; i + kBlock <= count; i += kBlock) stores(results + i, i, at);
   for (; i < count; i += kWidth) {
     const Index left = count - i < kWidth ? count - i : kWidth;
-    const V32 words = scaled(load_first(values + i, left), i);
-    I32 lanes[kWidth];
-    store(lanes, words);
-    for (Index k = 0; k < left; ++k) results[i + k] = static_cast<std::int8_t>(lanes[k]);
+    const V32 value = load_part(values + i, left);
+    // Lanes without an element are zero. A value of zero is always inside, since i32 has no zero point.
+    compare(value);
+    store_part(results + i, clamp<I32>(by.unbounded(value, i) + by.output_zp, by.min, by.max), left);
   }
+  if constexpr (!kBounded) return true;
+  I32 any = 0;
+#pragma GCC unroll 16
+  for (Index lane = 0; lane < kWidth; ++lane) any |= outside[lane];
+  return any == 0;
 }
 
-template <bool kUniform, class T, class Result>
-void scale_by(const RescaleTables<I32>& t, const T* values, Result* results, Index count) {
-  if (t.double_round) return scale_of<kUniform, RescaleWay::kDouble>(t, values, results, count);
-  if (t.high_halves) return scale_of<kUniform, RescaleWay::kHigh>(t, values, results, count);
-  return scale_of<kUniform, RescaleWay::kSingle>(t, values, results, count);
+template <bool kBounded, class T, class Result>
+bool scale_by(const RescaleTables<I32>& t, I32 low, I32 high, const T* values, Result* results, Index count) {
+  using enum RescaleWay;
+  const auto scale = [&]<bool kUniform, RescaleWay kWay>() {
+    return scale_of<kUniform, kWay, kBounded>(t, low, high, values, results, count);
+  };
+  if (t.shifts && t.right <= 0) return scale.template operator()<true, kLeft>();
+  if (t.shifts) return scale.template operator()<true, kRight>();
+  if (t.double_round)
+    return t.uniform ? scale.template operator()<true, kDouble>()
+                     : scale.template operator()<false, kDouble>();
+  if (t.high_halves)
+    return t.uniform ? scale.template operator()<true, kHigh>() : scale.template operator()<false, kHigh>();
+  return t.uniform ? scale.template operator()<true, kSingle>() : scale.template operator()<false, kSingle>();
+}
+
+void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
+  scale_by<false>(t, 0, 0, values, results, count);
 }
 
 template <class T, class Result>
-void scale_i32(const RescaleTables<I32>& t, const T* values, Result* results, Index count) {
-  return t.uniform ? scale_by<true>(t, values, results, count) : scale_by<false>(t, values, results, count);
+bool scale_direct(const RescaleTables<I32>& t, I32 low, I32 high, const void* values, void* results,
+                  Index count) {
+  const auto* from = static_cast<const T*>(values);
+  auto* to = static_cast<Result*>(results);
+  if constexpr (sizeof(T) == sizeof(I32))
+    if (low != INT32_MIN || high != INT32_MAX) return scale_by<true>(t, low, high, from, to, count);
+  return scale_by<false>(t, low, high, from, to, count);
 }
 
 template <bool kUniform, class T>
@@ -133,8 +214,14 @@ bool inside(const RescaleTables<T>& t, const T* values, Index count) {
   return t.uniform ? inside_of<true>(t, values, count) : inside_of<false>(t, values, count);
 }
 
-constexpr RescaleKernels<I32> kScalesI32 = {inside<I32>, scale_i32<I32, I32>, nullptr,
-                                            scale_i32<std::int8_t, I32>, scale_i32<I32, std::int8_t>};
+using I8 = std::int8_t;
+using I16 = std::int16_t;
+constexpr RescaleKernels<I32> kScalesI32 = {
+    .inside = inside<I32>,
+    .scale = scale_i32,
+    .direct = {{scale_direct<I8, I8>, scale_direct<I8, I16>, scale_direct<I8, I32>},
+               {scale_direct<I16, I8>, scale_direct<I16, I16>, scale_direct<I16, I32>},
+               {scale_direct<I32, I8>, scale_direct<I32, I16>, scale_direct<I32, I32>}}};
 
 #else
 

@@ -20,6 +20,10 @@ struct RescaleTables {
   bool uniform = false;
   bool double_round = false;  // only if T is i32
   bool high_halves = false;   // true if every shift is at least 33 and rounding is single
+  // true if `uniform` is, rounding is single, and the multiplier is 2^(shift - right), with `right` at most
+  // 31. Then the scaled value is the value shifted by `right`, to the left if `right` is negative.
+  bool shifts = false;
+  std::int32_t right = 0;
   T input_zp = 0;
   std::int32_t output_zp = 0;
   std::int32_t min = 0, max = 0;  // limits of the result
@@ -83,12 +87,13 @@ struct RescaleKernels {
   // returns false, and the contents of `results` are undefined. Null if the instruction set cannot do this.
   bool (*scale_to_words)(const RescaleTables<T>& tables, T low, T high, const T* values,
                          std::int16_t* results, std::int64_t count) = nullptr;
-  // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both
-  // are null if T is i64, or if the instruction set does not scale vectors.
-  void (*scale_bytes)(const RescaleTables<T>& tables, const std::int8_t* values, std::int32_t* results,
-                      std::int64_t count) = nullptr;
-  void (*scale_to_bytes)(const RescaleTables<T>& tables, const T* values, std::int8_t* results,
-                         std::int64_t count) = nullptr;
+  // scale() of signed values of 1, 2 or 4 bytes to signed results of 1, 2 or 4 bytes: direct[a][b] reads
+  // values of 2^a bytes and writes results of 2^b bytes. Returns false, with undefined contents of `results`,
+  // if a value minus the zero point is outside of [low, high]. Values of less than 4 bytes are not compared
+  // with these bounds. All are null if T is i64, or if the instruction set does not scale vectors.
+  using Direct = bool (*)(const RescaleTables<T>& tables, T low, T high, const void* values, void* results,
+                          std::int64_t count);
+  Direct direct[3][3] = {};
 };
 
 TOSAIC_IN_EACH_SET(extern const RescaleKernels<std::int32_t> kRescaleI32;)

@@ -62,7 +62,9 @@ struct Entries {
 enum class RescaleWay {
   kSingle,  // any shifts, single rounding
   kDouble,  // any shifts, double rounding
-  kHigh     // shifts of at least 33, single rounding
+  kHigh,    // shifts of at least 33, single rounding
+  kLeft,    // only shifts to the left: RescaleTables::shifts
+  kRight    // only shifts to the right
 };
 
 #if defined(__AVX2__)
