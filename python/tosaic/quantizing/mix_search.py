@@ -118,7 +118,8 @@ def measured(material: Material, samples: Any, scale: Scale, wanted: Wanted) -> 
     mixes = search.mixes(wanted)
     plan = search.mix(search.uniform(0))
     for other in others:
-        mixes += _mixes_of_form(other, plan, mixes, wanted)
+        further = _mixes_of_form(other, plan, mixes, wanted)
+        mixes += [mix for mix in further if not _is_surpassed(mix, [*mixes, *further])]
     curve = tuple(sorted(mixes, key=lambda mix: (mix.cost, mix.db)))
     count, measured_on = meters.samples, meters.of(scale).samples
     return Sensitivity(scale.names, layers, curve, wanted.least_db, count, measured_on, scale.device)
@@ -141,7 +142,7 @@ def _mixes_of_form(search: _Search, plan: Mix, known: Sequence[Mix], wanted: Wan
     """Returns mixes of another form than that of the device's plan: none, the cheapest one, or many."""
     least = search.mix(search.uniform(0))
     cycles = least.cycles or 0
-    if any((each.cycles or 0) <= cycles and each.db >= least.db for each in known):
+    if _is_surpassed(least, known):
         return []
     if least.db <= plan.db or (wanted.most_cycles is not None and cycles > wanted.most_cycles):
         return [least]
@@ -150,6 +151,12 @@ def _mixes_of_form(search: _Search, plan: Mix, known: Sequence[Mix], wanted: Wan
         return [least]
     search.measure_layers()
     return search.mixes(wanted)
+
+
+def _is_surpassed(mix: Mix, others: Sequence[Mix]) -> bool:
+    """True if another mix takes no more cycles and is as accurate."""
+    cycles = mix.cycles or 0
+    return any(each is not mix and (each.cycles or 0) <= cycles and each.db >= mix.db for each in others)
 
 
 class _Meters:
