@@ -11,6 +11,7 @@ import pytest
 import torch
 import tosaic
 from api.test_device_mixes import DEVICE, TARGET, Attention
+from tosaic.annotation import Inputs, Observed
 from tosaic.cli import main
 
 PLAN = "every_operator=True, stream='int16'"
@@ -99,14 +100,10 @@ def test_the_report_says_what_was_chosen(exported: Any, samples: list[Any], ends
 
 
 def test_rules_hold_in_the_search_too(exported: Any, samples: list[Any], ends: tuple[int, int]) -> None:
-    seen: list[int] = []
-
-    def rule(plan: Any) -> None:
-        seen.append(len(plan))
-
-    quantized = chosen(exported, samples, budget=ends[0], rules=[rule])
-    assert len(seen) > 2
-    assert quantized.mix.cycles <= ends[0]
+    wide = Observed("int16", -32767, 32767, scheme="per_tensor_symmetric")
+    quantized = chosen(exported, samples, budget=2 * ends[0], rules=[Inputs({0: wide})])
+    assert quantized.inputs[0].quantized[0].dtype == "i16"
+    assert cycles_of(quantized) == quantized.mix.cycles
 
 
 def test_the_curve_has_other_forms_of_integers(exported: Any, samples: list[Any]) -> None:
