@@ -214,7 +214,7 @@ def page(curves: Sequence[Curve], arms: dict[str, tuple[int, float] | None]) -> 
             for budget, at in curve.budgets
         ]
         header = ("budget Mcycles", "own Mcycles", "Vela Mcycles", "of budget", "dB")
-        parts.append(markdown_table(header, chosen))
+        parts.append(markdown_table(header, chosen, texts=0))
         broken = violations(curve, arm)
         if broken:
             parts.append("\n".join(f"- {line}" for line in broken))
