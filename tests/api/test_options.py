@@ -209,6 +209,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "measured_on": lambda value: is_whole(value) and value >= 1,
     "most_cost": lambda value: is_number(value) and value >= 1,
     "most_cycles": lambda value: value is None,
+    "budget": lambda value: value is None,  # there is no device
     "points": lambda value: is_whole(value) and value >= 0,
     "progress": is_flag,
     "least_db": lambda value: value is None or is_number(value),

@@ -60,6 +60,30 @@ def _table() -> _Program:
     return {"x": f"i8{S}"}, [f"const %t: i8[256] = parameter [{table}]", f"%y: i8{S} = tosa.table(%x, %t)"]
 
 
+def _matmul_of_heads() -> _Program:
+    made = "[4,4,128,128]"
+    lines = [
+        "%p: i32[16,128,128] = tosa.matmul(%x, %z) {first_zp=0, second_zp=0, dtype=none}",
+        f"%s: i32{made} = tosa.reshape(%p) {{shape={made}}}",
+        rescale("y", "s", f"i8{made}", 40),
+    ]
+    return {"x": "i8[16,128,16]", "z": "i8[16,16,128]"}, lines
+
+
+def _table_of_images(second: str) -> _Program:
+    table = ",".join(str(127 - i // 2) for i in range(256))
+    shape = "[4,4,128,128]"
+    lines = [
+        f"const %t: i8[256] = parameter [{table}]",
+        rescale("a", "x", f"i32{shape}"),
+        rescale("b", "z", f"i32{second}"),
+        f"%d: i32{shape} = tosa.sub(%a, %b)",
+        rescale("e", "d", f"i8{shape}", 35),
+        f"%y: i8{shape} = tosa.table(%e, %t)",
+    ]
+    return {"x": f"i8{shape}", "z": f"i8{second}"}, lines
+
+
 _PROPAGATE = "nan_mode=propagate"
 OPERATORS: dict[str, Callable[[], _Program]] = {
     "add": _add,
@@ -84,6 +108,9 @@ OPERATORS: dict[str, Callable[[], _Program]] = {
         x="i8[4,64,128]",
         z="i8[4,128,64]",
     ),
+    "matmul_of_heads": _matmul_of_heads,
+    "table_of_images": lambda: _table_of_images("[4,4,128,128]"),
+    "table_of_rows": lambda: _table_of_images("[4,4,128,1]"),
     "max_pool": lambda: _pool("max_pool2d", 2),
     "avg_pool": lambda: _pool("avg_pool2d", 8),
     "reduce_max_last": lambda: _one("reduce_max", "i8[1,1024,1]", f"axis=2, {_PROPAGATE}", x=f"i8{ROWS}"),

@@ -103,6 +103,7 @@ class Builder {
     int operands = 1;  // feature maps that it reads
     bool can_chain = true;
     bool is_permuted = false;
+    bool is_split = false;  // into a command for each image, which no later operator can join
   };
 
   void translate(const Operation& operation) {
@@ -156,11 +157,20 @@ class Builder {
     out.fused = operation.merged;
     if (!operation.reads.empty()) out.input = map_of(operation.reads.front());
     out.result = map_of(operation.result);
+    out.result.extent = extent_of(made_shape(operation));
     state.operands = 0;
     for (const ValueId value : operation.reads) state.operands += is_scalar(value) ? 0 : 1;
-    state.can_chain = work != Work::kTransfer;
+    state.is_split = batches_of(made_shape(operation)) > 1;
+    state.can_chain = work != Work::kTransfer && !state.is_split;
     by_value_[operation.result.index()] = static_cast<std::int32_t>(out_.size()) - 1;
     return out;
+  }
+
+  // The last command computes all images at once: it only knows elements.
+  void join_images() {
+    State& state = states_.back();
+    state.can_chain = state.can_chain || state.is_split;
+    state.is_split = false;
   }
 
   // A command that comes before the one of the operation, or is one of several.
@@ -182,6 +192,10 @@ class Builder {
   }
 
   [[nodiscard]] const Shape& shape_of(ValueId value) const { return graph_.type(value).shape; }
+  // The shape that the operation computes.
+  [[nodiscard]] const Shape& made_shape(const Operation& operation) const {
+    return shape_of(operation.computed);
+  }
   [[nodiscard]] const Node& node_of(const Operation& operation) const { return graph_.node(operation.node); }
 
   // The command that makes a value which nothing else reads; -1 if there is none.
@@ -234,7 +248,7 @@ class Builder {
   }
 
   void set_image(Command& out, const Operation& operation) {
-    const Shape &in = shape_of(operation.reads.front()), &made = shape_of(operation.result);
+    const Shape &in = shape_of(operation.reads.front()), &made = made_shape(operation);
     out.input.extent = image_of(in);
     out.result.extent = image_of(made);
     out.repeats = batches_of(made);
@@ -396,7 +410,7 @@ class Builder {
     Command& out = add(operation, Work::kElementwise, to_name(operation.op));
     bool is_flat = true;  // the operands are as large as the result, or a number
     for (const ValueId value : operation.reads) {
-      const bool is_same = shape_of(value) == shape_of(operation.result);
+      const bool is_same = shape_of(value) == made_shape(operation);
       is_flat = is_flat && (is_same || num_elements(shape_of(value)) == 1);
     }
     std::vector<Map> maps;
@@ -407,6 +421,7 @@ class Builder {
     out.is_binary = operation.reads.size() > 1;
     out.chained = further_cycles(operation);
     if (!is_flat) return;
+    join_images();
     out.result.extent = with_channels(out.result.extent);
     if (out.input.extent.elements() != 1) out.input.extent = out.result.extent;
     if (out.second && out.second->extent.elements() != 1) out.second->extent = out.result.extent;
@@ -432,7 +447,7 @@ class Builder {
   bool try_chain(const Operation& operation) {
     std::int32_t at = -1;
     for (const ValueId value : operation.reads)
-      if (at < 0 && shape_of(value) == shape_of(operation.result) && !is_from_constant(value))
+      if (at < 0 && shape_of(value) == made_shape(operation) && !is_from_constant(value))
         at = maker_of(value);
     if (at < 0) return false;
     Command& into = out_[static_cast<std::size_t>(at)];
@@ -479,7 +494,9 @@ class Builder {
     const std::int32_t at = maker_of(value);
     if (at >= 0) {
       Command& into = out_[static_cast<std::size_t>(at)];
-      if (into.work != Work::kTransfer && !into.has_table && !into.has_clamp && !into.is_permuted) {
+      const bool is_split = states_[static_cast<std::size_t>(at)].is_split;
+      if (into.work != Work::kTransfer && !into.has_table && !into.has_clamp && !into.is_permuted &&
+          !is_split) {
         join(at, operation);
         into.fused.insert(into.fused.end(), between.begin(), between.end());
         (is_table ? into.has_table : into.has_clamp) = true;
@@ -506,6 +523,7 @@ class Builder {
       return;
     }
     Command& out = add(operation, Work::kPool, to_name(operation.op));
+    join_images();
     out.input.extent = out.result.extent = with_channels(out.result.extent);
     out.repeats = std::max<std::int64_t>(1, std::ssize(operations_.readers(operation.result)));
     out.macs = out.repeats * out.result.extent.elements();
@@ -556,7 +574,7 @@ class Builder {
     Command& into = out_[static_cast<std::size_t>(at)];
     State& state = states_[static_cast<std::size_t>(at)];
     const bool computes = into.work != Work::kElementwise && into.work != Work::kTransfer;
-    if (!computes || state.is_permuted || state.chain > 1 || into.repeats > 1 ||
+    if (!computes || state.is_permuted || state.is_split || state.chain > 1 || into.repeats > 1 ||
         into.result.extent != pass.from)
       return false;
     join(at, operation);
@@ -622,6 +640,9 @@ class Builder {
     if (!is_shared || graph_.value(value).kind == ValueKind::kConstant) return view(operation);
     copy(operation, "memory_copy");
     out_.back().result.extent = out_.back().input.extent;
+    State& state = states_.back();
+    state.is_split = batches_of(shape_of(value)) > 1;
+    state.can_chain = !state.is_split;
   }
 
   // The reader reads a part of the value.

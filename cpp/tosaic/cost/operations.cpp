@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <ranges>
 
 #include "tosaic/ir/attributes.h"
 
@@ -144,7 +145,8 @@ Operations::Operations(const Graph& graph, const Machine& machine)
 }
 
 void Operations::add(const Node& node) {
-  Operation out{.node = graph_->id(node), .op = node.op, .result = graph_->result(node)};
+  const ValueId result = graph_->result(node);
+  Operation out{.node = graph_->id(node), .op = node.op, .result = result, .computed = result};
   const auto operands = graph_->operands(node);
   for (std::size_t i = 0; i < std::min(maps_read(node), operands.size()); ++i)
     if (operands[i].valid()) out.reads.push_back(operands[i]);
@@ -216,36 +218,32 @@ void Operations::move_into_reader(Operation& rescale, Operation& reader) {
   rescale.is_merged = true;
 }
 
+// Merges also through RESHAPE, which moves no bytes.
 bool Operations::try_writer(Operation& rescale) {
-  const ValueId from = rescale.reads.front();
   const Rescale& attrs = rescale_of(*graph_, rescale);
-  std::vector<std::int32_t> reshapes;
-  std::int32_t at = writers_[from.index()];
-  for (ValueId value = from; at >= 0 && all_[static_cast<std::size_t>(at)].op == Op::kTosaReshape;) {
-    if (!is_internal(value)) return false;
-    value = all_[static_cast<std::size_t>(at)].reads.front();
-    if (!is_internal(value)) return false;
-    reshapes.push_back(at);
-    at = writers_[value.index()];
+  if (attrs.input_zp != 0) return false;
+  std::vector<std::size_t> between;
+  std::int32_t at = -1;
+  for (ValueId from = rescale.reads.front();; from = all_[between.back()].reads.front()) {
+    at = writers_[from.index()];
+    if (at < 0 || !is_internal(from)) return false;
+    if (all_[static_cast<std::size_t>(at)].op != Op::kTosaReshape) break;
+    between.push_back(static_cast<std::size_t>(at));
   }
-  if (at < 0 || !is_internal(from) || attrs.input_zp != 0) return false;
   Operation& writer = all_[static_cast<std::size_t>(at)];
   if (writer.scales_result || writer.reads.empty() || !scales_result(*machine_, *graph_, writer, attrs))
     return false;
-  for (const std::int32_t each : reshapes) {
-    Operation& reshape = all_[static_cast<std::size_t>(each)];
-    writers_[reshape.reads.front().index()] = -1;
-    readers_[reshape.reads.front().index()].clear();
-    writer.merged.push_back(reshape.node);
-    reshape.is_merged = true;
-  }
-  writers_[from.index()] = -1;
+  const auto absorb = [&](Operation& each) {
+    writers_[each.reads.front().index()] = -1;
+    readers_[each.reads.front().index()].clear();
+    writer.merged.push_back(each.node);
+    each.is_merged = true;
+  };
+  for (const std::size_t each : between | std::views::reverse) absorb(all_[each]);
+  absorb(rescale);
   writers_[rescale.result.index()] = at;
-  readers_[from.index()].clear();
   writer.result = rescale.result;
   writer.scales_result = !is_by_one(attrs);
-  writer.merged.push_back(rescale.node);
-  rescale.is_merged = true;
   return true;
 }
 

@@ -1,6 +1,7 @@
 // operations: the nodes of a graph as an NPU sees them, after it has merged RESCALE into its neighbours.
 //
 //   a i8   rescale -> i32   add   rescale -> i8     one ADD of i8 that scales its operands and its result
+//   matmul -> reshape -> rescale -> i8              one product that scales its result
 //
 // The conditions are those of Vela 5.2. A RESCALE that does not meet them stays an operation.
 #pragma once
@@ -17,6 +18,7 @@ struct Operation {
   Op op = Op::kTosaIdentity;
   std::vector<ValueId> reads = {};  // feature maps: no weights, biases and tables
   ValueId result = {};
+  ValueId computed = {};  // has the shape that the operation computes: the result before merged RESHAPEs
   std::vector<NodeId> merged = {};
   bool scales_reads = false, scales_result = false;  // by a RESCALE that is merged, and not by one
   bool is_merged = false;                            // it is part of another operation

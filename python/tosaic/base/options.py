@@ -357,6 +357,7 @@ _NUMBER = Option("a number", _number)
 OPTIONS: dict[str, Option] = {
     "alignment": Option(f"a power of two up to {MOST_ALIGNMENT}", _alignment),
     "author": Option("a name", _text),
+    "budget": _or_none(_NUMBER),
     "check_nodes": _FLAG,
     "check_samples": Option("a whole number, 0 or more", _count),
     "conflict": _one_of("first", "last", "error"),

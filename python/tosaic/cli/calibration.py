@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
     from tosaic.quantizing.quantized_program import QuantizedProgram
 
-_OPTIONS = ("config", "plan_for", "weight_bits", "group_size", "observer", "workers", "threads", "tool")
+_PRECISIONS = ("config", "weight_bits", "group_size", "observer")
+_OPTIONS = (*_PRECISIONS, "plan_for", "budget", "least_db", "workers", "threads", "tool")
 
 
 def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:
@@ -34,6 +35,8 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
             program,
             list(samples),
             target=args.plan_for,
+            budget=args.budget,
+            least_db=args.least_db,
             config=config,
             tools=tuple(args.tool or ()),
             executor=executor,
@@ -45,7 +48,7 @@ def default_target(args: argparse.Namespace) -> str:
     """Returns the default target of `lower`: a target with integers, if the command quantizes the program."""
     if not args.calibrate:
         return TARGET
-    return WIDE_INTEGER_TARGET if args.config == "int16x8" else INTEGER_TARGET
+    return WIDE_INTEGER_TARGET if args.config == "int16x8" or _searches(args) else INTEGER_TARGET
 
 
 def refuse_calibration_options(args: argparse.Namespace) -> None:
@@ -58,13 +61,27 @@ def refuse_calibration_options(args: argparse.Namespace) -> None:
     """
     for name in _OPTIONS:
         if getattr(args, name) is not None:
-            option = "--for" if name == "plan_for" else "--" + name.replace("_", "-")
+            option = "--for" if name == "plan_for" else _option(name)
             raise refused_option(option, "nothing is quantized", "--calibrate ARRAYS in addition")
 
 
-def _config(args: argparse.Namespace) -> QConfig:
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _searches(args: argparse.Namespace) -> bool:
+    return args.budget is not None or args.least_db is not None
+
+
+def _config(args: argparse.Namespace) -> QConfig | None:
     from tosaic.annotation.config import QConfig
 
+    if _searches(args):
+        for name in _PRECISIONS:
+            if getattr(args, name) is not None:
+                what = "--budget and --least-db search for the integers"
+                raise refused_option(_option(name), what, f"no {_option(name)}, or --for DEVICE alone")
+        return None
     config = args.config or "int8"
     given = {name: getattr(args, name) for name in ("weight_bits", "group_size", "observer")}
     options = {name: value for name, value in given.items() if value is not None}

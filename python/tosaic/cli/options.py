@@ -121,6 +121,18 @@ def add_calibration(command: argparse.ArgumentParser) -> None:
         help="make the plan that costs this device least (default: the most precise plan)",
     )
     command.add_argument(
+        "--budget",
+        type=float,
+        metavar="CYCLES",
+        help="search for the most accurate mix of int8 and int16x8 that takes DEVICE at most these cycles",
+    )
+    command.add_argument(
+        "--least-db",
+        type=float,
+        metavar="DB",
+        help="search for the mix with this SQNR that takes DEVICE the fewest cycles",
+    )
+    command.add_argument(
         "--weight-bits", type=int, metavar="N", help="bits of weights, 2 to 8 (default: 8); stored as int8"
     )
     command.add_argument(

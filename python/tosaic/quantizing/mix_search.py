@@ -5,15 +5,19 @@ layer is a contraction with the calls after it. For each layer and level, the ou
 this layer one level lower than all others. The additional noise, divided by the cost that the lower level
 saves, ranks the layers. Starting with the lowest level in all layers, layers are raised in this order, and
 some mixes on the way are measured.
+
+For a device, integers have several forms: each operator or each unit rounds its result, and a residual stream
+has 8, 16 or 32 bits. The layers of the device's own form are always measured, those of another form if all of
+its layers at the lowest level make a mix that is more accurate than the device's, and no known mix is better.
 """
 
 from __future__ import annotations
 
 import math
-import numbers
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +25,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
-from tosaic.base.options import invalid, refusal, shown
+from tosaic.base.options import invalid, quant_mismatch, shown
 from tosaic.base.progress import with_progress
 from tosaic.calibration.choose import chosen_qparams
 from tosaic.calibration.draft import decibels, float_outputs, relative_noise
@@ -29,219 +33,206 @@ from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import plan_program, prepared_graph
 from tosaic.calibration.relevant import relevant_bounds
+from tosaic.calibration.streams import sample_arrays
 from tosaic.calibration.table import Table, calibration_table
 from tosaic.lowering.macs import macs_by_call
-from tosaic.opening.sources import require_use
-from tosaic.quantizing.device_cycles import cycles_by_call, require_cycles
-from tosaic.quantizing.quantize_program import Counted, graph_arrays, planned_source, require_executor
+from tosaic.quantizing.device_cycles import cycles_by_call
+from tosaic.quantizing.levels import Layer, Scale, form_text, layers_of
 from tosaic.quantizing.sensitivities import LayerSensitivity, Mix, Sensitivity
+from tosaic.quantizing.sources import Counted, planned_source
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tosaic.annotation.call_graph import CallGraph
+    from tosaic.annotation.plan import Plan
     from tosaic.ports.foreign import ForeignOp
     from tosaic.program.program import Program
 
-_LEVELS: dict[str, QConfig | None] = {
-    "int8": QConfig.int8(),
-    "uint8": QConfig.uint8(),
-    "int16x8": QConfig.int16x8(),
-    "float": None,
-}
-_COSTS = {"int8": 1.0, "uint8": 1.0, "int16x8": 2.0, "float": 8.0}
-_INPUTS = "inputs"
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is searched for.
+
+    Attributes
+    ----------
+    least_db : float, optional
+        The cheapest mix with this SQNR.
+    most_cycles : float, optional
+        The most accurate mix with at most these cycles of the device.
+    points : int
+        Mixes of the curve between the lowest and the highest level.
+    """
+
+    least_db: float | None = None
+    most_cycles: float | None = None
+    points: int = 0
 
 
-def measured(
-    program: Any,
-    samples: Any,
-    *,
-    least_db: float | None,
-    levels: Any,
-    costs: Any,
-    points: int,
-    measured_on: int,
-    executor: Executor | None,
-    progress: bool,
-    bind: Any,
-    operators: Sequence[ForeignOp],
-    trust: bool,
-) -> Sensitivity:
-    """Measures the layers and the mixes; see `tosaic.sensitivity`."""
-    require_use("sensitivity", bind, program, operators=operators)
-    require_executor("sensitivity", executor)
-    scale = _Scale.of(levels, costs)
-    source, _ = planned_source(program, scale.configs[0] or QConfig(), bind, operators, trust)
-    graph = prepared_graph(source.snapshot().graph)
-    kept: list[list[Any]] = []
-    stream = Counted(
-        _kept(with_progress(graph_arrays(samples, source), "calibrate", shown=progress), kept, measured_on)
-    )
-    table = calibration_table(source, graph, stream, executor, _rounded(source, graph, scale.configs))
-    meter = _Meter(source, graph, table, kept)
-    search = _Search(meter, scale, _layers(meter.calls(scale.configs[0]), macs_by_call(graph)), progress)
+@dataclass(frozen=True)
+class Material:
+    """A program of floats, and how it is quantized.
+
+    Attributes
+    ----------
+    program : object
+        As `tosaic.quantize` takes it.
+    bind, operators, trust
+        As in `tosaic.quantize`.
+    rules : sequence of callable
+        Rules of plans.
+    measured_on : int
+        The number of samples on which mixes are measured.
+    executor : concurrent.futures.Executor, optional
+    progress : bool
+    """
+
+    program: Any
+    bind: Any = None
+    operators: Sequence[ForeignOp] = ()
+    trust: bool = False
+    rules: Sequence[Callable[[Plan], Plan | None]] = ()
+    measured_on: int = 4
+    executor: Executor | None = None
+    progress: bool = True
+
+    def source(self, config: QConfig) -> Program:
+        """Returns the program that a configuration is planned for."""
+        return planned_source(self.program, config, self.bind, self.operators, self.trust)[0]
+
+
+def measured(material: Material, samples: Any, scale: Scale, wanted: Wanted) -> Sensitivity:
+    """Measures the layers and the mixes; see `tosaic.sensitivity`.
+
+    Raises
+    ------
+    QuantMismatch
+        The cheapest plan takes more than the wanted cycles.
+    """
+    forms = scale.forms()
+    meters = _Meters(material, samples, (scale, *forms))
+    search = _Search(meters.of(scale), scale, material.progress)
+    others = [_Search(meters.of(form), form, material.progress, search.unit) for form in forms]
+    if wanted.most_cycles is not None:
+        _require_affordable([search, *others], wanted.most_cycles)
     layers = search.measure_layers()
-    curve = search.curve(points, least_db)
-    return Sensitivity(scale.names, layers, curve, least_db, stream.count, len(kept), scale.device)
+    mixes = search.mixes(wanted)
+    plan = search.mix(search.uniform(0))
+    for other in others:
+        further = _mixes_of_form(other, plan, mixes, wanted)
+        mixes += [mix for mix in further if not _is_surpassed(mix, [*mixes, *further])]
+    curve = tuple(sorted(mixes, key=lambda mix: (mix.cost, mix.db)))
+    count, measured_on = meters.samples, meters.of(scale).samples
+    return Sensitivity(scale.names, layers, curve, wanted.least_db, count, measured_on, scale.device)
 
 
-def _rounded(source: Program, graph: _core.Graph, configs: Sequence[QConfig | None]) -> set[str]:
+def _require_affordable(searches: Sequence[_Search], most_cycles: float) -> None:
+    cycles = min(each.cycles(each.uniform(0)) for each in searches)
+    if cycles > most_cycles:
+        device = searches[0].scale.device
+        raise quant_mismatch(
+            "quantize",
+            "no plan takes so few cycles",
+            expected=f"a budget of {cycles:,} cycles of {device} or more",
+            got=f"{most_cycles:,.0f}",
+            hint="The cheapest plan takes these cycles: a smaller network or a larger device takes fewer",
+        )
+
+
+def _mixes_of_form(search: _Search, plan: Mix, known: Sequence[Mix], wanted: Wanted) -> list[Mix]:
+    """Returns mixes of another form than that of the device's plan: none, the cheapest one, or many."""
+    least = search.mix(search.uniform(0))
+    cycles = least.cycles or 0
+    if _is_surpassed(least, known):
+        return []
+    if least.db <= plan.db or (wanted.most_cycles is not None and cycles > wanted.most_cycles):
+        return [least]
+    least_db = wanted.least_db
+    if least_db is not None and any(m.db >= least_db and (m.cycles or 0) <= cycles for m in known):
+        return [least]
+    search.measure_layers()
+    return search.mixes(wanted)
+
+
+def _is_surpassed(mix: Mix, others: Sequence[Mix]) -> bool:
+    """True if another mix takes no more cycles and is as accurate."""
+    cycles = mix.cycles or 0
+    return any(each is not mix and (each.cycles or 0) <= cycles and each.db >= mix.db for each in others)
+
+
+class _Meters:
+    """The meters of all forms.
+
+    There is one by whether each operator is rounded, since attentions are replaced by their parts then.
+    """
+
+    def __init__(self, material: Material, samples: Any, scales: Sequence[Scale]) -> None:
+        self._material = material
+        self._scales = scales
+        self._known: dict[bool, Meter] = {}
+        self.samples = 0  # that the qparams follow from
+        self._source = material.source(scales[0].least)
+        self._runs: Iterable[list[Any]] = sample_arrays(samples, self._source)
+        if len({each.least.every_operator for each in scales}) > 1:  # the samples run several times
+            self._runs = [[np.array(each) for each in arrays] for arrays in self._runs]
+
+    def of(self, scale: Scale) -> Meter:
+        """Returns the meter of a form."""
+        every = scale.least.every_operator
+        if every not in self._known:
+            self._known[every] = self._made(every, scale.least)
+        return self._known[every]
+
+    def _made(self, every: bool, config: QConfig) -> Meter:
+        of = self._material
+        source = of.source(config) if self._known else self._source
+        graph = prepared_graph(source.snapshot().graph)
+        configs = [c for each in self._scales if each.least.every_operator == every for c in each.configs]
+        kept: list[list[Any]] = []
+        runs = map(source.graph_arrays, self._runs)
+        stream = Counted(_kept(with_progress(runs, "calibrate", shown=of.progress), kept, of.measured_on))
+        table = calibration_table(
+            source, graph, stream, of.executor, _rounded(source, graph, configs, of.rules)
+        )
+        self.samples = stream.count
+        return Meter(source, graph, table, kept, of.rules)
+
+
+def _rounded(
+    source: Program, graph: _core.Graph, configs: Sequence[QConfig | None], rules: Sequence[Any]
+) -> set[str]:
     """Returns the names of all values that are rounded at one of the levels."""
     found: set[str] = set()
     for config in configs:
         if config is not None:
-            planned = plan_program(graph, config, module_types=source.module_types, required=False)
+            types = source.module_types
+            planned = plan_program(graph, config, module_types=types, rules=rules, required=False)
             found |= {name for name, _ in observations(planned).watches}
     return found
 
 
-def _kept(stream: Iterator[list[Any]], kept: list[list[Any]], count: int) -> Iterator[list[Any]]:
+def _kept(stream: Iterable[list[Any]], kept: list[list[Any]], count: int) -> Iterator[list[Any]]:
     for arrays in stream:
         if len(kept) < count:
             kept.append([np.array(each) for each in arrays])
         yield arrays
 
 
-# ---- levels ----
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """The levels, the cheapest first."""
-
-    names: tuple[str, ...]
-    configs: tuple[QConfig | None, ...]
-    costs: tuple[float, ...]  # of a multiply-accumulate
-    device: str = ""  # costs are its cycles
-
-    @classmethod
-    def of(cls, levels: Any, costs: Any) -> _Scale:
-        if isinstance(costs, str):
-            require_cycles("sensitivity", costs)
-            return cls._of_device(levels, costs)
-        if isinstance(levels, Mapping):
-            table = dict(levels)
-        else:
-            given = list(levels) if isinstance(levels, list | tuple) else [levels]
-            unknown = [each for each in given if not isinstance(each, str) or each not in _LEVELS]
-            if unknown:
-                expected = (
-                    "levels among " + ", ".join(map(repr, _LEVELS)) + ", or a mapping of names to QConfig"
-                )
-                raise refusal("sensitivity", "levels", expected, unknown[0])
-            table = {each: _LEVELS[each] for each in given}
-        if len(table) < 2 or not all(isinstance(each, QConfig | None) for each in table.values()):
-            raise refusal(
-                "sensitivity", "levels", "two levels or more: names, with a QConfig or None each", levels
-            )
-        return cls(tuple(table), tuple(table.values()), cls._costs_of(tuple(table), costs))
-
-    @classmethod
-    def _of_device(cls, levels: Any, device: str) -> _Scale:
-        """Returns levels of integers for a device: by name, as it computes them at least cost."""
-        least = QConfig.for_target(device)
-        every, stream = least.every_operator, None if least.precision is None else least.precision.stream
-        known = {
-            "int8": least,
-            "uint8": QConfig.uint8(every_operator=every, stream=stream),
-            "int16x8": QConfig.int16x8(every_operator=every),
-        }
-        if not isinstance(levels, Mapping):
-            given = list(levels) if isinstance(levels, list | tuple) else [levels]
-            levels = {each: known.get(each) if isinstance(each, str) else None for each in given}
-        unknown = [name for name, config in levels.items() if not isinstance(config, QConfig)]
-        if unknown or len(levels) < 2:
-            expected = (
-                "two levels of integers or more: " + ", ".join(map(repr, known)) + ", or QConfig by name"
-            )
-            raise refusal("sensitivity", "levels", expected, unknown[0] if unknown else list(levels))
-        return cls(tuple(levels), tuple(levels.values()), (), device)
-
-    @staticmethod
-    def _costs_of(names: tuple[str, ...], costs: Any) -> tuple[float, ...]:
-        numbers_by_name = costs is None or (
-            isinstance(costs, Mapping) and all(map(_is_number, costs.values()))
-        )
-        if not numbers_by_name:
-            raise refusal("sensitivity", "costs", "numbers by the name of a level, or None", costs)
-        known = {**_COSTS, **(costs or {})}
-        unknown = [name for name in costs or () if name not in names]
-        if unknown:
-            raise refusal("sensitivity", "costs", "costs of " + ", ".join(map(repr, names)), costs)
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise refusal("sensitivity", "costs", f"the cost of level '{missing[0]}'", costs)
-        found = tuple(float(known[name]) for name in names)
-        grows = all(low < high for low, high in pairwise(found))
-        if not (grows and found[0] > 0 and math.isfinite(found[-1])):
-            expected = "positive numbers that grow from level to level"
-            raise refusal("sensitivity", "costs", expected, dict(zip(names, found, strict=True)))
-        return found
-
-    def config(self, layers: Sequence[_Layer], at: Sequence[int]) -> QConfig:
-        """Returns the configuration in which each layer has its level."""
-        made = self.configs[0] or QConfig()
-        for level in range(1, len(self.names)):
-            nodes = [
-                call for layer, each in zip(layers, at, strict=True) if each == level for call in layer.calls
-            ]
-            if nodes:
-                made = made.set(self.configs[level], nodes=nodes)
-        return made
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-# ---- layers ----
-
-
-@dataclass(frozen=True)
-class _Layer:
-    name: str
-    calls: tuple[str, ...]
-    module_path: str
-    source: str
-    macs: int
-
-
-def _layers(calls: CallGraph, macs: Mapping[str, int]) -> list[_Layer]:
-    """Divides the calls into layers: a call belongs to the last contraction that it depends on."""
-    layer_of: dict[str, int] = {}
-    members: list[list[str]] = [[]]
-    heads: list[Any] = [None]
-    for call in calls:
-        at = max((layer_of[operand.producer] for operand in call.operands), default=0)
-        if macs.get(call.name):
-            at = len(members)
-            members.append([])
-            heads.append(call)
-        layer_of[call.name] = at
-        if call.kind == "call" and call.target != "getitem":
-            members[at].append(call.name)
-    return [
-        _Layer(
-            _INPUTS if head is None else head.name,
-            tuple(names),
-            head.modules[-1][0] if head is not None and head.modules else "",
-            "" if head is None else head.source,
-            sum(macs.get(name, 0) for name in names),
-        )
-        for head, names in zip(heads, members, strict=True)
-        if names
-    ]
-
-
 # ---- measuring ----
 
 
-class _Meter:
+class Meter:
     """Measures the noise that a configuration makes at the outputs, relative to the outputs."""
 
-    def __init__(self, source: Program, graph: _core.Graph, table: Table, samples: list[list[Any]]) -> None:
+    def __init__(
+        self,
+        source: Program,
+        graph: _core.Graph,
+        table: Table,
+        samples: list[list[Any]],
+        rules: Sequence[Callable[[Plan], Plan | None]] = (),
+    ) -> None:
         self._module_types = source.module_types
+        self._rules = rules
         self._source = source
         self._graph = graph
         self._table = table
@@ -255,9 +246,15 @@ class _Meter:
                 got=shown([port.type_text for port in source.outputs]),
             )
 
-    def calls(self, config: QConfig | None) -> CallGraph:
-        """Returns the calls of the graph, as plans name them."""
-        return plan_program(self._graph, config or QConfig.int8(), module_types=self._module_types).plan.graph
+    @property
+    def samples(self) -> int:
+        """The number of samples on which noise is measured."""
+        return len(self._samples)
+
+    def layers(self, config: QConfig | None) -> list[Layer]:
+        """Returns the layers of the graph."""
+        planned = plan_program(self._graph, config or QConfig.int8(), module_types=self._module_types)
+        return layers_of(planned.plan.graph, macs_by_call(self._graph))
 
     def noise(self, config: QConfig, *, is_float: bool = False) -> float:
         """Returns the power of the errors of the outputs over that of the outputs."""
@@ -271,7 +268,9 @@ class _Meter:
 
     def quantized(self, config: QConfig) -> _core.Graph | None:
         """Returns the quantized graph; None if nothing is to be rounded."""
-        planned = plan_program(self._graph, config, module_types=self._module_types, required=False)
+        planned = plan_program(
+            self._graph, config, module_types=self._module_types, rules=self._rules, required=False
+        )
         if not len(planned.plan):  # the layers that are not float have nothing to round
             return None
         observed = observations(planned)
@@ -288,40 +287,63 @@ class _Meter:
 
 
 class _Search:
-    def __init__(self, meter: _Meter, scale: _Scale, layers: list[_Layer], progress: bool) -> None:
+    """The search over the layers of one form.
+
+    Parameters
+    ----------
+    meter : Meter
+    scale : Scale
+    progress : bool
+    unit : float, optional
+        The cycles that have cost 1. Default: with the first level in all layers.
+    """
+
+    def __init__(self, meter: Meter, scale: Scale, progress: bool, unit: float | None = None) -> None:
         self._meter = meter
-        self._scale = scale
-        self._layers = layers
+        self.scale = scale
+        self._layers = layers = meter.layers(scale.configs[0])
         self._progress = progress
         self._noise: dict[tuple[int, ...], float] = {}
         self._cycles: dict[tuple[int, ...], Counter[str]] = {}
         self._gains: list[list[float]] = [[] for _ in layers]
+        self._least_cost = 1.0  # that makes a difference
         if scale.device:
-            self._costs = self._cycles_of_layers()  # by layer and level
-            self._least_cost = 1.0  # that makes a difference
+            self.unit = float(self.cycles(self.uniform(0))) if unit is None else unit
         else:
-            self._costs = [[layer.macs * cost for cost in scale.costs] for layer in layers]
+            self.unit = sum(layer.macs * scale.costs[0] for layer in layers)
             self._least_cost = min(high - low for low, high in pairwise(scale.costs))
+
+    @cached_property
+    def _costs(self) -> list[list[float]]:
+        """The costs by layer and level."""
+        if self.scale.device:
+            return self._cycles_of_layers()
+        return [[layer.macs * cost for cost in self.scale.costs] for layer in self._layers]
 
     def _measured(self, at: Sequence[int]) -> float:
         key = tuple(at)
         if key not in self._noise:
-            is_float = all(self._scale.configs[level] is None for level in key)
-            config = self._scale.config(self._layers, key)
+            is_float = all(self.scale.configs[level] is None for level in key)
+            config = self.scale.config(self._layers, key)
             self._noise[key] = self._meter.noise(config, is_float=is_float)
         return self._noise[key]
 
-    def _uniform(self, level: int) -> list[int]:
+    def uniform(self, level: int) -> list[int]:
+        """Returns the mix with one level in all layers."""
         return [level] * len(self._layers)
 
     def _cycles_of(self, at: Sequence[int]) -> Counter[str]:
         """Returns the device's cycles for a mix, by call."""
         key = tuple(at)
         if key not in self._cycles:
-            graph = self._meter.quantized(self._scale.config(self._layers, key))
+            graph = self._meter.quantized(self.scale.config(self._layers, key))
             assert graph is not None
-            self._cycles[key] = cycles_by_call(graph, self._scale.device)
+            self._cycles[key] = cycles_by_call(graph, self.scale.device)
         return self._cycles[key]
+
+    def cycles(self, at: Sequence[int]) -> int:
+        """Returns the device's cycles for a mix."""
+        return self._cycles_of(at).total()
 
     def _cycles_of_layers(self) -> list[list[float]]:
         """Returns the cycles of each layer if all layers have the same level, by level.
@@ -329,9 +351,9 @@ class _Search:
         What belongs to no layer counts for the first one.
         """
         layer_of = {call: i for i, layer in enumerate(self._layers) for call in layer.calls}
-        found = [[0.0] * len(self._scale.names) for _ in self._layers]
-        for level in range(len(self._scale.names)):
-            for call, cycles in self._cycles_of(self._uniform(level)).items():
+        found = [[0.0] * len(self.scale.names) for _ in self._layers]
+        for level in range(len(self.scale.names)):
+            for call, cycles in self._cycles_of(self.uniform(level)).items():
                 found[layer_of.get(call, 0)][level] += cycles
         return found
 
@@ -340,8 +362,8 @@ class _Search:
         found = []
         for position, layer in enumerate(with_progress(self._layers, "layers", shown=self._progress)):
             dbs, lost = [], []
-            for level in range(1, len(self._scale.names)):
-                at = self._uniform(level)
+            for level in range(1, len(self.scale.names)):
+                at = self.uniform(level)
                 base = self._measured(at)
                 at[position] = level - 1
                 noise = self._measured(at)
@@ -366,9 +388,9 @@ class _Search:
 
         The raised layer is the one whose noise falls most, relative to the cost of its higher level.
         """
-        at = self._uniform(0)
+        at = self.uniform(0)
         path = [tuple(at)]
-        top = len(self._scale.names) - 1
+        top = len(self.scale.names) - 1
         while any(level < top for level in at):
             candidates = [i for i, level in enumerate(at) if level < top]
             best = max(candidates, key=lambda i: (self._worth(i, at[i]), -i))
@@ -383,23 +405,25 @@ class _Search:
 
     def _cost(self, at: Sequence[int]) -> float:
         spent = sum(costs[level] for costs, level in zip(self._costs, at, strict=True))
-        return spent / (sum(costs[0] for costs in self._costs) or 1)
+        return spent / (self.unit or 1)
 
-    def curve(self, points: int, least_db: float | None) -> tuple[Mix, ...]:
-        """Measures mixes at even steps of the cost, and searches for the cheapest mix with `least_db`."""
+    def mixes(self, wanted: Wanted) -> list[Mix]:
+        """Measures mixes at even steps of the cost, and searches for the one that is wanted."""
         path = self._path()
         costs = [self._cost(at) for at in path]
         chosen = {0, len(path) - 1}
-        points = min(points, len(path))
+        points = min(wanted.points, len(path))
         for step in range(1, points + 1):
-            wanted = costs[0] + (costs[-1] - costs[0]) * step / (points + 1)
-            chosen.add(max(i for i, cost in enumerate(costs) if cost <= wanted + 1e-12))
+            most = costs[0] + (costs[-1] - costs[0]) * step / (points + 1)
+            chosen.add(max(i for i, cost in enumerate(costs) if cost <= most + 1e-12))
         mixes = {path[i] for i in chosen}
-        if least_db is not None:
-            mixes |= self._cheapest(path, least_db)
+        if wanted.least_db is not None:
+            mixes |= self._cheapest(path, wanted.least_db)
+        elif wanted.most_cycles is not None:
+            mixes |= self._most_accurate(path, wanted.most_cycles)
         for at in with_progress(sorted(mixes), "mixes", shown=self._progress):
             self._measured(at)
-        return tuple(sorted((self._mix(at) for at in mixes), key=lambda mix: (mix.cost, mix.db)))
+        return [self.mix(at) for at in sorted(mixes)]
 
     def _cheapest(self, path: list[tuple[int, ...]], least_db: float) -> set[tuple[int, ...]]:
         """Returns mixes with at least `least_db`: the first of the path, and possibly cheaper ones."""
@@ -428,6 +452,46 @@ class _Search:
                 low = middle + 1
         return path[high]
 
+    def _most_accurate(self, path: list[tuple[int, ...]], most_cycles: float) -> set[tuple[int, ...]]:
+        """Returns mixes of at most `most_cycles`: the last of the path, and possibly more accurate ones."""
+        if self.cycles(path[0]) > most_cycles:
+            return set()
+        first = self._last(path, most_cycles)
+        self._measure_around(first)
+        second = self._last(self._path(), most_cycles)
+        best = min((first, second), key=self._measured)
+        return {first, second, self._filled(best, most_cycles)}
+
+    def _last(self, path: list[tuple[int, ...]], most_cycles: float) -> tuple[int, ...]:
+        """Returns the last mix of a path with at most `most_cycles`; the first mix of the path has it."""
+        low, high = 0, len(path) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.cycles(path[middle]) <= most_cycles:
+                low = middle
+            else:
+                high = middle - 1
+        return path[low]
+
+    def _filled(self, mix: tuple[int, ...], most_cycles: float) -> tuple[int, ...]:
+        """Raises further layers, as long as the cycles suffice."""
+        at = list(mix)
+        top = len(self.scale.names) - 1
+        left = most_cycles - self.cycles(at)
+        raised = [i for i, level in enumerate(at) if level < top and self._gains[i][level] > 0]
+        for position in sorted(raised, key=lambda i: -self._worth(i, at[i])):
+            level, costs = at[position], self._costs[position]
+            if costs[level + 1] - costs[level] > left:
+                continue
+            noise = self._measured(at)
+            at[position] = level + 1
+            cycles = self.cycles(at)
+            if cycles > most_cycles or self._measured(at) >= noise:
+                at[position] = level
+            else:
+                left = most_cycles - cycles
+        return tuple(at)
+
     def _measure_around(self, mix: tuple[int, ...]) -> None:
         """Measures again what each layer gains from its neighbouring levels, with other layers as in a mix.
 
@@ -439,20 +503,21 @@ class _Search:
             if level > 0:
                 at[position] = level - 1
                 self._gains[position][level - 1] = self._measured(at) - noise
-            if level + 1 < len(self._scale.names):
+            if level + 1 < len(self.scale.names):
                 at[position] = level + 1
                 self._gains[position][level] = noise - self._measured(at)
 
-    def _mix(self, at: tuple[int, ...]) -> Mix:
-        names = self._scale.names
+    def mix(self, at: Sequence[int]) -> Mix:
+        """Returns a mix, with what was measured of it."""
+        names = self.scale.names
         total = sum(layer.macs for layer in self._layers) or 1
         shares = dict.fromkeys(names, 0.0)
         for layer, level in zip(self._layers, at, strict=True):
             shares[names[level]] += layer.macs / total
         levels = {layer.name: names[level] for layer, level in zip(self._layers, at, strict=True) if level}
-        config = self._scale.config(self._layers, at)
-        cost, cycles = self._cost(at), None
-        if self._scale.device:
-            cycles = self._cycles_of(at).total()
-            cost = cycles / max(self._cycles_of(self._uniform(0)).total(), 1)
-        return Mix(decibels(self._measured(at)), cost, shares, levels, config, cycles)
+        config = self.scale.config(self._layers, at)
+        db = decibels(self._measured(at))
+        if not self.scale.device:
+            return Mix(db, self._cost(at), shares, levels, config)
+        cycles = self.cycles(at)
+        return Mix(db, cycles / max(self.unit, 1), shares, levels, config, cycles, form_text(config))

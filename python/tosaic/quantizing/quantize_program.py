@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic import _core
 from tosaic.annotation.config import QConfig
-from tosaic.base.exported import is_exported_program
-from tosaic.base.file_kinds import PT2
 from tosaic.base.options import checked, refusal
 from tosaic.base.progress import with_progress
-from tosaic.opening.sources import load_exported, program_of, require_use
-from tosaic.program.overrides import all_nodes
+from tosaic.opening.sources import require_use
 from tosaic.quantizing.quantized_program import Calibrated, QuantizedProgram
+from tosaic.quantizing.sources import Counted, graph_arrays, held_samples, planned_source, require_executor
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
     from tosaic.annotation.plan import Plan
     from tosaic.calibration.accuracy import Tool
     from tosaic.ports.foreign import ForeignOp
-    from tosaic.program.program import Program
-
-_ATTENTION = frozenset(("sdpa", "softmax"))
 
 
 @checked
@@ -34,6 +28,8 @@ def quantize(
     samples: Any,
     *,
     target: str | None = None,
+    budget: float | None = None,
+    least_db: float | None = None,
     config: QConfig | None = None,
     rules: Sequence[Callable[[Plan], Plan | None]] = (),
     tools: Sequence[str | Tool] = (),
@@ -62,8 +58,15 @@ def quantize(
         The device for which the program is planned, such as ``ethos-u85-256``: `config` is then
         `QConfig.for_target` by default, and the rules of the device come before `rules`. The program runs and
         lowers as any other. None, or a TOSA target: the most precise plan, which costs a device more.
+    budget : float, optional
+        Cycles of `target` for one run, by tosaic's own model of the device. The program gets the most
+        accurate mix of int8 and int16x8 that takes at most these cycles; `QuantizedProgram.mix` says which.
+    least_db : float, optional
+        The SQNR of the outputs against the program of floats, in dB. The program gets the mix of the fewest
+        cycles of `target` that has it on the first samples. With `budget`, the mix must be within the budget.
     config : QConfig, optional
-        Which calls are quantized, and how. Default: that of `target`, else `QConfig.int8`.
+        Which calls are quantized, and how. Not with `budget` or `least_db`. Default: that of `target`, else
+        `QConfig.int8`.
     rules : sequence of rule or callable
         Rules of `tosaic.annotation`, which change the plan in this order.
     tools : sequence of str or Tool
@@ -92,19 +95,25 @@ def quantize(
     Raises
     ------
     InvalidGraph
-        There is no such device; the program is quantized already; a selection of `config` or a rule matches
-        nothing; nothing is quantized; there is no sample; or a sample does not fit, or makes infinities or
-        NaN in a tensor that gets a scale. Errors of a sample have its index, and the node.
+        There is no such device; `budget` or `least_db` is given without a device whose cycles tosaic
+        estimates, or with `config`; the program is quantized already; a selection of `config` or a rule
+        matches nothing; nothing is quantized; there is no sample; or a sample does not fit, or makes
+        infinities or NaN in a tensor that gets a scale. Errors of a sample have its index, and the node.
     LayoutMismatch
         An array of a sample has another dtype or shape than its input.
     QuantMismatch
-        A symmetric spec has a range of integers without its zero point.
+        A symmetric spec has a range of integers without its zero point, or no mix has so few cycles or so
+        many dB. The message has the fewest cycles, or the most dB.
 
     Notes
     -----
     The state of an observer has a fixed size, whatever the number of samples is. Minima, maxima and
     histograms are exact, so the qparams do not depend on the order of samples, on how they are divided into
     stacks, or on the executor. Only moving averages depend on the order of samples.
+
+    A search for a mix (`budget`, `least_db`) runs the first four samples about twice for each contraction,
+    which takes minutes for a large network, and holds all samples in memory. It measures without `tools`.
+    `tosaic.sensitivity` with ``costs=target`` shows the whole curve of dB over cycles.
 
     Examples
     --------
@@ -122,6 +131,8 @@ def quantize(
     from tosaic.calibration.insert import quantized_graph
     from tosaic.calibration.plan_program import prepared_graph
     from tosaic.devices.registry import recipe_of
+    from tosaic.quantizing.budgets import search_mix, wanted_mix
+    from tosaic.quantizing.mix_search import Material
 
     require_use("quantize", bind, program, operators=operators)
     if not isinstance(target, str | None):
@@ -131,12 +142,20 @@ def quantize(
     if not isinstance(rules, list | tuple) or not all(map(callable, rules)):
         raise refusal("quantize", "rules", "a sequence of rules of tosaic.annotation or functions", rules)
     require_executor("quantize", executor)
+    wanted = wanted_mix(target, config, budget, least_db)
     asked = tools_of(tools)
     recipe = None if target is None else recipe_of("quantize", target)
     if config is None:
         config = QConfig.int8() if recipe is None else QConfig.of_recipe(recipe)
     rules = (*(() if recipe is None else rules_of(recipe.rules)), *rules)
     source, exported = planned_source(program, config, bind, operators, trust)
+    mix = None
+    if wanted is not None and target is not None:
+        material = Material(program, bind, operators, trust, rules, executor=executor, progress=progress)
+        samples = held_samples(samples, source)
+        mix = search_mix(material, samples, target, wanted)
+        config = mix.config
+        source, exported = planned_source(program, config, bind, operators, trust)
     graph = prepared_graph(source.snapshot().graph)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
     if asked:
@@ -146,74 +165,5 @@ def quantize(
     else:
         draft, gains = Drafting(source, config, rules, stream, executor).draft(graph), []
     quantized = quantized_graph(draft.graph())
-    calibrated = Calibrated(config, draft, stream.count, tuple(gains))
+    calibrated = Calibrated(config, draft, stream.count, tuple(gains), target, mix)
     return QuantizedProgram(quantized, source.signature, calibrated, source, exported, trust=trust)
-
-
-def planned_source(
-    program: Any, config: QConfig, bind: Any, operators: Sequence[ForeignOp], trust: bool
-) -> tuple[Program, Any]:
-    """Returns the program that a configuration is planned for, and its exported program, if there is one.
-
-    If operators exchange integers (`QConfig.every_operator`), attentions are replaced by their parts.
-    """
-    exported = exported_of(program)
-    source = program_of(program, bind=bind, operators=operators, trust=trust)
-    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
-        apart = _with_attention_parts(exported, trust)
-        if apart is not None and apart is not exported:
-            return program_of(apart, bind=bind, operators=operators, trust=trust), apart
-    return source, exported
-
-
-def exported_of(program: Any) -> Any:
-    """Returns `program` if it is an exported program, the path of a file that has one, or None."""
-    if is_exported_program(program):
-        from tosaic.fx.reading.explicit_dtypes import with_explicit_dtypes
-
-        return with_explicit_dtypes(program)
-    is_path = isinstance(program, str) or hasattr(program, "__fspath__")
-    return program if is_path and PT2.holds(program) else None
-
-
-def _with_attention_parts(exported: Any, trust: bool) -> Any:
-    """Returns an exported program with attentions replaced by their parts; None if torch cannot read it."""
-    if exported is None:
-        return None
-    try:
-        from tosaic.fx.attention_parts import with_attention_parts
-
-        found = exported if is_exported_program(exported) else load_exported(exported, trust=trust)
-    except (ImportError, _core.InvalidGraph):
-        return None
-    return with_attention_parts(found)
-
-
-def require_executor(where: str, executor: Any) -> None:
-    """Raises InvalidGraph unless the object is an executor or None."""
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise refusal(where, "executor", "a concurrent.futures.Executor, or None", executor)
-
-
-def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
-    """Yields, for each run, one array for each graph input that the caller passes."""
-    from tosaic.calibration.streams import sample_arrays
-
-    for arrays in sample_arrays(samples, source):
-        yield source.graph_arrays(arrays)
-
-
-class Counted:
-    """An iterator that counts what it yields."""
-
-    def __init__(self, items: Iterator[list[Any]]) -> None:
-        self._items = items
-        self.count = 0
-
-    def __iter__(self) -> Counted:
-        return self
-
-    def __next__(self) -> list[Any]:
-        found = next(self._items)
-        self.count += 1
-        return found

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tosaic.calibration.accuracy import Gain
     from tosaic.calibration.draft import Draft
     from tosaic.ports.signature import Signature
+    from tosaic.quantizing.sensitivities import Mix
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,18 @@ class Calibrated:
         The plan, the qparams, and changed weights.
     samples : int
     gains : tuple of Gain
+    target : str, optional
+        The target that the program was planned for.
+    mix : Mix, optional
+        The mix that was searched for, as it was measured before accuracy tools.
     """
 
     config: QConfig
     draft: Draft
     samples: int
     gains: tuple[Gain, ...] = ()
+    target: str | None = None
+    mix: Mix | None = None
 
 
 class QuantizedProgram(Program):
@@ -94,6 +101,16 @@ class QuantizedProgram(Program):
     def gains(self) -> tuple[Gain, ...]:
         """What each accuracy tool gained, in the order in which they worked."""
         return self._calibrated.gains
+
+    @property
+    def target(self) -> str | None:
+        """The target that `tosaic.quantize` got."""
+        return self._calibrated.target
+
+    @property
+    def mix(self) -> Mix | None:
+        """The mix of precisions that `budget` or `least_db` found: its cycles, dB and levels. Else None."""
+        return self._calibrated.mix
 
     @property
     def quantization(self) -> Resolution:

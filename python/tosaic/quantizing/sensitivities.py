@@ -65,7 +65,9 @@ class Mix:
         The configuration for `tosaic.quantize` and `tosaic.Quantizer`.
     cycles : int, optional
         What one run takes the device, by tosaic's own model, if `tosaic.sensitivity` got a device. `cost` is
-        then the ratio to the cycles with the first level in all layers.
+        then the ratio to the cycles of the device's plan with the first level in all layers.
+    form : str
+        The options of `QConfig` that all layers have in common, if cycles of a device are the costs.
     """
 
     db: float
@@ -74,6 +76,7 @@ class Mix:
     levels: Mapping[str, str]
     config: QConfig = field(repr=False)
     cycles: int | None = None
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Sensitivity(Reportable):
     layers : tuple of LayerSensitivity
         In the order of the graph.
     curve : tuple of Mix
-        Measured mixes, the cheapest first: from the first level everywhere to the last one everywhere.
+        Measured mixes, the cheapest first: from the first level everywhere to the last one everywhere. With
+        the cycles of a device, the integers of a mix may have another form than those of the device's plan.
     least_db : float, optional
         The SQNR that `tosaic.sensitivity` searched for.
     samples : int

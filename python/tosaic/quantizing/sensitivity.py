@@ -51,6 +51,8 @@ def sensitivity(
         What a multiply-accumulate costs at each level. Default: 1 for 8 bits, 2 for int16x8, 8 for float;
         needed for other names. The name of a device, such as ``"ethos-u85-256"``: mixes cost its cycles, by
         tosaic's own model of it, and levels by name are those of the device's plan (`QConfig.for_target`).
+        The curve then also has mixes of other forms of integers (see `Mix.form`): units that are rounded once
+        or after each operator, and other roundings of a residual stream. All samples are held in memory.
     points : int
         The number of mixes between the lowest and the highest level that are measured for the curve.
     measured_on : int
@@ -88,19 +90,20 @@ def sensitivity(
     ['linear', 'linear_1']
     >>> quantized = tosaic.quantize(exported, torch.randn(16, 1, 8), config=found.mix(least_db=20.0).config)
     """
-    from tosaic.quantizing.mix_search import measured
+    from tosaic.opening.sources import require_use
+    from tosaic.quantizing.levels import Scale
+    from tosaic.quantizing.mix_search import Material, Wanted, measured
+    from tosaic.quantizing.sources import require_executor
 
-    return measured(
+    require_use("sensitivity", bind, program, operators=operators)
+    require_executor("sensitivity", executor)
+    material = Material(
         program,
-        samples,
-        least_db=least_db,
-        levels=levels,
-        costs=costs,
-        points=points,
+        bind,
+        operators,
+        trust,
         measured_on=measured_on,
         executor=executor,
         progress=progress,
-        bind=bind,
-        operators=operators,
-        trust=trust,
     )
+    return measured(material, samples, Scale.of(levels, costs), Wanted(least_db, points=points))

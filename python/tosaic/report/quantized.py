@@ -15,6 +15,7 @@ from tosaic.report.annotation import narrow_sections
 from tosaic.report.document import Report
 from tosaic.report.numbers import count, decibels, memory, time
 from tosaic.report.parts import Section, Table, table
+from tosaic.report.sensitivity import mix_data, mix_text
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -53,6 +54,7 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         "not_rounded": [asdict(row) for row in program.quantization.not_rounded],
         "narrow": [asdict(row) for row in program.quantization.narrow],
         "target": _target(program.graph),
+        "mix": None if program.mix is None else mix_data(program.mix),
         "floats": [asdict(each) for each in explanation.floats],
         "inputs": program.inputs,
         "outputs": program.outputs,
@@ -66,10 +68,12 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         ("biases", _listed(biases)),
         ("constants", f"{memory(before)} -> {memory(after)}"),
         ("arithmetic", _arithmetic(explanation, program)),
+        *_mix_facts(program),
     ]
     sections = [
         Section("boundary", _ports(program)),
         *_gains(program),
+        *_layers_of_mix(program),
         Section("operators by the dtype of their results", _operator_table(operators)),
         *narrow_sections(program.quantization),
         *_not_rounded(program),
@@ -105,11 +109,24 @@ def _gains(program: QuantizedProgram) -> list[Section]:
     return [Section("accuracy tools, on the first samples", table(columns, rows))] if rows else []
 
 
+def _mix_facts(program: QuantizedProgram) -> list[tuple[str, str]]:
+    mix = program.mix
+    if mix is None:
+        return []
+    return [("mix", mix_text(mix)), ("cycles of", str(program.target)), ("form", mix.form)]
+
+
+def _layers_of_mix(program: QuantizedProgram) -> list[Section]:
+    levels = {} if program.mix is None else program.mix.levels
+    rows = list(levels.items())
+    return [Section("layers of the mix that are not int8", table(("layer", "level"), rows))] if rows else []
+
+
 def with_calibration(report: Report, program: QuantizedProgram, seconds: float) -> Report:
     """Returns the report of a lowered program, extended by the report of its quantization."""
     quantized = describe_quantized(program, seconds=seconds)
     texts = dict(quantized.facts)
-    names = ("activations", "weights", "biases", "arithmetic")
+    names = ("activations", "weights", "biases", "arithmetic", "mix", "cycles of", "form")
     facts = [
         ("calibrated on", f"{count(program.samples, 'sample')} in {time(seconds)}"),
         *((name, texts[name]) for name in names if name in texts),

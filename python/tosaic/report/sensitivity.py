@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tosaic.quantizing.sensitivities import Mix, Sensitivity
 from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.curve import Line, curve_svg
@@ -14,7 +16,7 @@ _SHOWN_LAYERS = 12
 
 def describe_sensitivity(found: Sensitivity) -> Report:
     """Makes a report of the loss of each layer, and of the mixes."""
-    first, last = found.curve[0], found.curve[-1]
+    first, last = _ends(found)
     facts = [
         ("levels", " < ".join(found.levels)),
         ("layers", str(len(found.layers))),
@@ -25,7 +27,7 @@ def describe_sensitivity(found: Sensitivity) -> Report:
     ]
     if found.least_db is not None:
         good = [each for each in found.curve if each.db >= found.least_db]
-        text = "no mix reaches it" if not good else _mix_text(min(good, key=lambda each: each.cost))
+        text = "no mix reaches it" if not good else mix_text(min(good, key=lambda each: each.cost))
         facts.append((f"{found.least_db:g} dB wanted", text))
     return Report(
         title="sensitivity to precision",
@@ -37,16 +39,27 @@ def describe_sensitivity(found: Sensitivity) -> Report:
             "samples": found.samples,
             "measured_on": found.measured_on,
             "layers": list(found.layers),
-            "curve": [
-                {"db": m.db, "cost": m.cost, "shares": dict(m.shares), "levels": dict(m.levels)}
-                | ({} if m.cycles is None else {"cycles": m.cycles})
-                for m in found.curve
-            ],
+            "curve": [mix_data(mix) for mix in found.curve],
         },
     )
 
 
-def _mix_text(mix: Mix) -> str:
+def _ends(found: Sensitivity) -> tuple[Mix, Mix]:
+    """Returns the mixes with the first level in all layers and with the last one, in the same form."""
+    plan = next((mix for mix in found.curve if not mix.levels and mix.cost == 1.0), found.curve[0])
+    last = [found.levels[-1]] * len(found.layers)
+    ends = [mix for mix in found.curve if mix.form == plan.form and list(mix.levels.values()) == last]
+    return plan, ends[0] if ends else found.curve[-1]
+
+
+def mix_data(mix: Mix) -> dict[str, Any]:
+    """Returns the numbers of a mix for JSON."""
+    data = {"db": mix.db, "cost": mix.cost, "shares": dict(mix.shares), "levels": dict(mix.levels)}
+    return data if mix.cycles is None else {**data, "cycles": mix.cycles, "form": mix.form}
+
+
+def mix_text(mix: Mix) -> str:
+    """Returns what a mix costs and loses in one line."""
     shares = ", ".join(f"{share:.1%} {level}" for level, share in mix.shares.items() if share > 0)
     cost = f"cost {mix.cost:.2f}" if mix.cycles is None else f"{mix.cycles:,} cycles"
     return f"{decibels(mix.db)} dB at {cost}: {shares} of the MACs"
@@ -72,8 +85,8 @@ def _sections(found: Sensitivity) -> list[Section]:
         for m in found.curve
     ]
     if found.device:
-        curve_columns = ("cycles", *curve_columns)
-        curve_rows = [(f"{m.cycles:,}", *row) for m, row in zip(found.curve, curve_rows, strict=True)]
+        curve_columns = ("cycles", *curve_columns, "form")
+        curve_rows = [(f"{m.cycles:,}", *row, m.form) for m, row in zip(found.curve, curve_rows, strict=True)]
     short = [row[:-1] for row in rows[:_SHOWN_LAYERS]]
     sections = [
         Section("layers by what they lose", table(columns[:-1], short)),
