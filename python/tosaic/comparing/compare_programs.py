@@ -23,6 +23,7 @@ from tosaic.base.dtypes import is_float, is_float_array, type_text
 from tosaic.base.exported import is_exported_program
 from tosaic.base.file_kinds import PT2
 from tosaic.base.options import invalid
+from tosaic.comparing.divided import is_same_program
 from tosaic.calibration.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.calibration.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.calibration.streams import single_samples
@@ -93,8 +94,6 @@ class _Side:
                 self.runnable = program_of(source, bind=bind, operators=missing)
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
-        else:
-            self.runnable = self.runnable.whole()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
         # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
         # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
@@ -104,6 +103,19 @@ class _Side:
         self.quantized = is_quantized(self.runnable, self.source)
         # Lowered values have the qparams of the graph that they were legalized from.
         self.canonical = canonical_graph(self.runnable)
+
+    def join_divided(self, first: _Side, samples: Sequence[Sample]) -> bool:
+        """Takes the program before values were divided, if both compute the same from all samples.
+
+        The divided program has parts of values instead of those that the other program has. Returns True if
+        the program is another one now.
+        """
+        lowered = self.runnable
+        whole = lowered.whole() if isinstance(lowered, Lowered) else lowered
+        if whole is lowered or not is_same_program(lowered, whole, first.runnable, first.source, samples):
+            return False
+        self.runnable = whole
+        return True
 
     def losses(self) -> list[SaturatedBias | CollapsedOperand]:
         """Returns the losses of the program before the comparison."""
@@ -139,7 +151,10 @@ def compare_programs(
     local = local and not any(isinstance(each, SplitLowered) for each in (a, b))
     local = local and not any(isinstance(side.runnable, PteMethodProgram) for side in sides)
     pair = _Pair(*sides, threshold_db, local, Models(models))
-    results = pair.compare(list(single_samples(read_samples(samples, pair.a.source), pair.a.source)))
+    listed = list(single_samples(read_samples(samples, pair.a.source), pair.a.source))
+    if models is None and any([side.join_divided(sides[0], listed) for side in sides]):
+        pair = _Pair(*sides, threshold_db, local, Models(models))
+    results = pair.compare(listed)
     outputs = [result.outputs for result in results]
     return Comparison(
         name_a=f"{pair.a.name} (torch)" if pair.a.exported is not None else pair.a.name,
