@@ -342,7 +342,7 @@ def test_another_target_beside_a_pipeline_is_refused(program: tosaic.Program) ->
 
 def test_a_pipeline_is_shown_as_a_table() -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
-    assert repr(pipeline).startswith("29 passes for TOSA-1.0+INT")
+    assert repr(pipeline).startswith("30 passes for TOSA-1.0+INT")
     assert all(step.name in repr(pipeline) for step in pipeline)
     assert "<table" in pipeline._repr_html_()
     assert repr(pipeline["legalize-tosa"]) == "<Pass 'legalize-tosa': exported, integer -> tosa>"

@@ -201,6 +201,24 @@ TEST_CASE("a reshape into batches and heads is split into batches", "[passes][sp
   CHECK(count(parts, Op::kTosaMatmul) == 6);
 }
 
+TEST_CASE("an attention over the result of an attention reads all of it", "[passes][split-attentions]") {
+  for (const std::int64_t heads : {1, 2}) {
+    CAPTURE(heads);
+    Attention c;
+    const ValueId q = c.input("q", tensor(DType::kI8, {heads, 320, 16}));
+    const ValueId k = c.input("k", tensor(DType::kI8, {heads, 16, 320}));
+    const ValueId v = c.input("v", tensor(DType::kI8, {heads, 320, 16}));
+    const auto attend = [&](ValueId x) {
+      const ValueId p = c.weights_of(c.scores(x, k));
+      return c.rescale(c.add(Op::kTosaMatmul, {p, v}, TosaMatmulAttrs{}, "a.sum"), DType::kI8, "a", 1 << 22);
+    };
+    const ValueId first = attend(q);
+    const ValueId both = c.add(Op::kTosaMaximum, {attend(first), first}, TosaNanAttrs{NanMode::kPropagate});
+    const Graph parts = changed_by(split_attentions, c.finished(both));
+    CHECK(count(parts, Op::kTosaConcat) == 2);
+  }
+}
+
 TEST_CASE("attentions stay whole", "[passes][split-attentions]") {
   SECTION("if they are small") {
     Attention c;

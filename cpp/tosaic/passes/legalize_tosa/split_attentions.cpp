@@ -112,6 +112,7 @@ class SplitAttentions {
   explicit SplitAttentions(const Graph& graph)
       : graph_(graph),
         axis_(graph.values().size(), kNoAxis),
+        owner_(graph.values().size(), kNone),
         region_(graph.nodes().size(), kNone),
         rewriter_(graph),
         part_(graph.values().size()) {}
@@ -134,7 +135,14 @@ class SplitAttentions {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   [[nodiscard]] ValueId result(NodeId id) const { return graph_.result(graph_.node(id)); }
-  int& axis_of(ValueId value) { return axis_[value.index()]; }
+  // The axis along which a result of the region at hand is split; kNoAxis for all other values.
+  [[nodiscard]] int axis_of(ValueId value) const {
+    return owner_[value.index()] == current_ ? axis_[value.index()] : kNoAxis;
+  }
+  void set_axis(ValueId value, int axis) {
+    owner_[value.index()] = axis == kNoAxis ? kNone : current_;
+    axis_[value.index()] = axis;
+  }
 
   // Finds what can be split into the most parts: batches of MATMULs, or rows if there is one batch only.
   void find_region(const Node& first) {
@@ -149,7 +157,7 @@ class SplitAttentions {
   bool try_region(const Node& first, int axis) {
     std::vector<NodeId> reached = reach(first, axis);
     if (reached.empty() || !is_closed(reached)) {
-      for (const NodeId id : reached) axis_of(result(id)) = kNoAxis;
+      for (const NodeId id : reached) set_axis(result(id), kNoAxis);
       return false;
     }
     for (const NodeId id : reached) region_[id.index()] = regions_.size();
@@ -160,30 +168,32 @@ class SplitAttentions {
   // The nodes behind `first` that can be split, up to the next MATMUL, or several that read the same numbers
   // in bytes, and what rescales their result. Returns nothing if there is none.
   std::vector<NodeId> reach(const Node& first, int axis) {
+    current_ = regions_.size();
     std::vector<NodeId> reached = {graph_.id(first)};
-    axis_of(graph_.result(first)) = axis;
+    set_axis(graph_.result(first), axis);
     std::set<NodeId> next = users_of(reached[0]);
     bool found = false, is_done = false;
     while (!next.empty() && !is_done && reached.size() < kMostNodes) {
       const NodeId id = *next.begin();
       next.erase(next.begin());
       const Node& node = graph_.node(id);
-      const int own = node.result_count == 1 ? axis_behind(node) : kNoAxis;
+      const bool is_free = node.result_count == 1 && region_[id.index()] == kNone;
+      const int own = is_free ? axis_behind(node) : kNoAxis;
       if (own == kNoAxis) break;
-      axis_of(graph_.result(node)) = own;
+      set_axis(graph_.result(node), own);
       reached.push_back(id);
       found |= node.op == Op::kTosaMatmul;
       next.merge(users_of(id));
       is_done = found && std::ranges::all_of(next, [&](NodeId user) { return reads_only(user, reached); });
     }
     if (!is_done) {
-      for (const NodeId id : reached) axis_of(result(id)) = kNoAxis;
+      for (const NodeId id : reached) set_axis(result(id), kNoAxis);
       return {};
     }
     while (const Node* tail = only_unary_user(reached.back())) {
-      const int own = axis_behind(*tail);
+      const int own = region_[graph_.id(*tail).index()] == kNone ? axis_behind(*tail) : kNoAxis;
       if (own == kNoAxis) break;
-      axis_of(graph_.result(*tail)) = own;
+      set_axis(graph_.result(*tail), own);
       reached.push_back(graph_.id(*tail));
     }
     return reached;
@@ -326,6 +336,7 @@ class SplitAttentions {
     if (own >= region.extent * kLeastBytes || most_bytes(region, needed, 1) > rest) return true;
     region.parts = region.extent;
     extent_ = region.extent;
+    current_ = index_of(region);
     const bool is_free = own >= kLeastBytes && std::ranges::all_of(region.nodes, [&](NodeId id) {
                            const Node& node = graph_.node(id);
                            for (std::size_t i = 0; i < node.operand_count; ++i)
@@ -375,8 +386,13 @@ class SplitAttentions {
     ValueId value;
   };
 
+  [[nodiscard]] std::size_t index_of(const Region& region) const {
+    return static_cast<std::size_t>(&region - regions_.data());
+  }
+
   void emit(const Region& region, const Node& last) {
     extent_ = region.extent;
+    current_ = index_of(region);
     at_ = &last;
     std::vector<ValueId> parts;
     for (std::int64_t p = 0; p < region.parts; ++p) {
@@ -591,10 +607,12 @@ class SplitAttentions {
   }
 
   const Graph& graph_;
-  std::vector<int> axis_;            // by value: the axis of a result in a region that is split
+  std::vector<int> axis_;            // by value: the axis of a result that is split
+  std::vector<std::size_t> owner_;   // by value: its region
   std::vector<std::size_t> region_;  // by node
   std::vector<Region> regions_;
-  std::int64_t extent_ = 1;  // of the region that is found or emitted
+  std::int64_t extent_ = 1;      // of the region at hand
+  std::size_t current_ = kNone;  // the index of the region at hand
   Rewriter rewriter_;
   const Node* at_ = nullptr;   // in whose place parts are emitted
   Range range_;                // the parts that are emitted
