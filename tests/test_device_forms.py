@@ -43,6 +43,16 @@ def test_the_rows_of_a_linear_layer_are_the_width_of_its_image() -> None:
     assert conv.operands[0].shape == (1, 1, 35, 16)
 
 
+@pytest.mark.parametrize("size", [1, 2, (1, 4)], ids=["whole images", "quarters", "columns"])
+def test_an_adaptive_average_with_one_scale_is_a_pool(size: int | tuple[int, int]) -> None:
+    sample = torch.randn(1, 4, 8, 8)
+    module = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.ZeroPad2d(1), nn.AdaptiveAvgPool2d(size))
+    lowered = lowered_to_bytes(module, sample)
+    assert operators(lowered)["tosa.avg_pool2d"] == 1
+    assert operators(lowered)["tosa.depthwise_conv2d"] == 0
+    assert equals_reference_model(lowered, sample)
+
+
 @pytest.mark.parametrize(
     ("conv", "shape"),
     [

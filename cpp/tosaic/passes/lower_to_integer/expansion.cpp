@@ -48,6 +48,15 @@ Expansion isolated(const RuleContext& ctx) {
   return out;
 }
 
+// A node that expands to a single one, as an adaptive pool does to a pool, has that node's result: it gets the
+// qparams, by which rules choose their form.
+void name_numbers_of_single(Graph& graph, const QParams* qparams) {
+  if (qparams == nullptr || graph.nodes().size() != 1 || graph.outputs().size() != 1) return;
+  const ValueId result = graph.outputs()[0].value;
+  if (graph.value(result).kind == ValueKind::kResult && !graph.type(result).qparams)
+    graph.set_qparams(result, std::make_shared<const QParams>(*qparams));
+}
+
 // Returns nothing if the node does not expand.
 std::optional<Expansion> expansion_of(const RuleContext& ctx) {
   const Op op = ctx.node.op();
@@ -59,6 +68,7 @@ std::optional<Expansion> expansion_of(const RuleContext& ctx) {
   if (!expanded) return std::nullopt;
   std::optional<Graph> folded = fold_constants(*expanded);
   out.graph = std::move(folded ? *folded : *expanded);
+  name_numbers_of_single(out.graph, ctx.node.result_qparams());
   return out;
 }
 
