@@ -125,6 +125,7 @@ OPERATORS: dict[str, Callable[[], _Program]] = {
     "concat": lambda: _one("concat", "i8[1,32,32,128]", "axis=3", x=f"i8{S}", z=f"i8{S}"),
     "pad": lambda: _one("pad", "i8[1,34,34,64]", "before=[0,1,1,0], after=[0,1,1,0], value=0", x=f"i8{S}"),
     "slice": lambda: _one("slice", "i8[1,16,32,64]", "start=[0,8,0,0], size=[1,16,32,64]", x=f"i8{S}"),
+    "gather_of_elements": lambda: _one("gather", "i16[1,8192,1]", x="i16[1,4096,1]", z="i32[1,8192]"),
     "gather": lambda: _one("gather", "i32[1,512,8]", x="i32[1,4096,8]", z="i32[1,512]"),
 }
 

@@ -654,9 +654,11 @@ class Builder {
 
   void view(const Operation& operation) { views_.push_back(&operation); }
 
+  // Reads each index; a GATHER also reads the row that it names.
   void transfer(const Operation& operation) {
     Command& out = add(operation, Work::kTransfer, to_name(operation.op));
-    out.input.extent = {1, 1, num_elements(shape_of(operation.reads[1]))};
+    const std::int64_t reads = operation.op == Op::kTosaGather ? 2 : 1;
+    out.input.extent = {1, 1, reads * num_elements(shape_of(operation.reads[1]))};
   }
 
   void resize(const Operation& operation) {
