@@ -23,10 +23,10 @@ from tosaic.base.dtypes import is_float, is_float_array, type_text
 from tosaic.base.exported import is_exported_program
 from tosaic.base.file_kinds import PT2
 from tosaic.base.options import invalid
-from tosaic.comparing.divided import is_same_program
 from tosaic.calibration.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.calibration.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.calibration.streams import single_samples
+from tosaic.comparing.divided import is_same_program
 from tosaic.lowering.lowered import Lowered
 from tosaic.lowering.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.opening.sources import foreign_targets, load_exported, program_of
@@ -152,7 +152,8 @@ def compare_programs(
     local = local and not any(isinstance(side.runnable, PteMethodProgram) for side in sides)
     pair = _Pair(*sides, threshold_db, local, Models(models))
     listed = list(single_samples(read_samples(samples, pair.a.source), pair.a.source))
-    if models is None and any([side.join_divided(sides[0], listed) for side in sides]):
+    joined = [side.join_divided(sides[0], listed) for side in sides] if models is None else []
+    if any(joined):
         pair = _Pair(*sides, threshold_db, local, Models(models))
     results = pair.compare(listed)
     outputs = [result.outputs for result in results]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tosaic.program.program import Program
 from tosaic.program.runnable import Runnable
 from tosaic.program.sample_forms import arrays_for, logical_arrays

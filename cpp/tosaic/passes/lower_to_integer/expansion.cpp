@@ -48,8 +48,8 @@ Expansion isolated(const RuleContext& ctx) {
   return out;
 }
 
-// A node that expands to a single one, as an adaptive pool does to a pool, has that node's result: it gets the
-// qparams, by which rules choose their form.
+// A node that expands to a single one, as an adaptive pool does to a pool, has that node's result. The single
+// node gets the qparams, by which rules choose their form.
 void name_numbers_of_single(Graph& graph, const QParams* qparams) {
   if (qparams == nullptr || graph.nodes().size() != 1 || graph.outputs().size() != 1) return;
   const ValueId result = graph.outputs()[0].value;
