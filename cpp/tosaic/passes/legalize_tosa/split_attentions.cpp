@@ -149,8 +149,7 @@ class SplitAttentions {
     const TensorType& type = graph_.type(graph_.result(first));
     if (is_float(type.dtype)) return;
     const int axis = type.shape[0] > 1 ? 0 : 1;
-    const std::int64_t most = axis == 0 ? type.shape[0] : std::min(type.shape[1], kMostParts);
-    for (extent_ = most; extent_ > 1; --extent_)
+    for (extent_ = type.shape[axis]; extent_ > 1; --extent_)
       if (type.shape[axis] % extent_ == 0 && try_region(first, axis)) return;
   }
 
