@@ -169,7 +169,7 @@ std::vector<Pass> make_passes() {
        {},
        in_all_regions<split_rescales>},
       {"split-attentions",
-       "Computes attentions in parts if they need more memory than the rest of the program.",
+       "Computes attentions by heads, rows or windows where that takes less memory.",
        {kTosa},
        {},
        in_all_regions<split_attentions>,

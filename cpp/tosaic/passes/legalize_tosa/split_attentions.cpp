@@ -1,5 +1,5 @@
-// split-attentions: computes what is between two MATMULs in parts, one after the other, if it needs more
-// memory than the rest of the program.
+// split-attentions: computes what is between two MATMULs in parts, one after the other, where that takes less
+// memory.
 //
 //   %s: i32[3,n,n] = matmul(%q, %k)              %q.0: i8[1,n,d] = slice(%q)   the same of %k and %v
 //   %p: i8[3,n,n]  = softmax of %s               %s.0: i32[1,n,n] = matmul(%q.0, %k.0)
@@ -11,6 +11,13 @@
 // needs several tensors of this size at the same time. The heads do not depend on each other. If there is one
 // head only, the rows of the scores are split, which do not depend on each other either. Vela reads slices in
 // place, and writes parts into their concatenation.
+//
+// The parts of what only the attention reads are made one by one as well. A linear layer in front has its own
+// weights for each head, so that no transpose moves the heads in front of the rows:
+//
+//   %l: i8[1,1,n,3*d] = linear(%x, %w)           %l.0: i8[1,1,n,d] = linear(%x, %w.0)
+//   %h: i8[n,3,d] = reshape(%l)           ->     %q.0: i8[1,n,d] = reshape(%l.0)
+//   %q: i8[3,n,d] = transpose(%h)
 #include <algorithm>
 #include <numeric>
 #include <set>
