@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from api.test_device_mixes import DEVICE, TARGET, Attention
+from api.test_device_mixes import DEVICE, TARGET, attention_samples, exported_attention
 from tosaic.annotation import Inputs, Observed
 from tosaic.cli import main
 
@@ -19,14 +19,12 @@ PLAN = "every_operator=True, stream='int16'"
 
 @pytest.fixture(scope="module")
 def exported() -> Any:
-    torch.manual_seed(0)
-    return torch.export.export(Attention().eval(), (torch.zeros(1, 3, 8, 8),))
+    return exported_attention()
 
 
 @pytest.fixture(scope="module")
 def samples() -> list[Any]:
-    torch.manual_seed(1)
-    return [(torch.randn(1, 3, 8, 8),) for _ in range(4)]
+    return list(attention_samples())
 
 
 @pytest.fixture(scope="module")

@@ -30,16 +30,24 @@ class Attention(nn.Module):
         return result
 
 
-@pytest.fixture(scope="module")
-def exported() -> Any:
+def exported_attention() -> torch.export.ExportedProgram:
     torch.manual_seed(0)
     return torch.export.export(Attention().eval(), (torch.zeros(1, 3, 8, 8),))
 
 
-@pytest.fixture(scope="module")
-def samples() -> list[Any]:
+def attention_samples() -> list[tuple[torch.Tensor]]:
     torch.manual_seed(1)
     return [(torch.randn(1, 3, 8, 8),) for _ in range(4)]
+
+
+@pytest.fixture(scope="module")
+def exported() -> Any:
+    return exported_attention()
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Any]:
+    return list(attention_samples())
 
 
 @pytest.fixture(scope="module")

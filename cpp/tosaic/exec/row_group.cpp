@@ -276,7 +276,7 @@ class Finder {
     std::optional<std::uint32_t> same_as = std::nullopt;
   };
 
-  // How the steps of a segment compute a block: in tiles, or all rows at once.
+  // Whether the steps of a segment compute a block tile by tile, or all rows of the block in one call.
   enum class Pace : std::uint8_t { kTiles, kBlock, kProduct };
 
   // A step of the group in the order in which it is computed.
@@ -730,7 +730,7 @@ std::uint32_t Finder::last_place(std::uint32_t value) const {
   return last;
 }
 
-// True if only the segment of the step at this place uses its result.
+// True if all readers of the result of the step at this place are in the step's own segment.
 bool Finder::is_local(std::size_t place) const {
   const std::uint32_t last = last_place(members_[order_[place].member].value);
   return last > place && order_[last].segment == order_[place].segment;

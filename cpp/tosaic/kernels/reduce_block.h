@@ -68,7 +68,7 @@ FoldLoops with_fold(Fold fold, Find find) {
 }
 
 struct ReduceKernels {
-  // In the domain kI32, the low 32 bits of sums and products are right.
+  // In the domain kI32, only the low 32 bits of sums and products are correct.
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 

@@ -194,8 +194,8 @@ class Run {
     });
     return found == skipped_.end() ? nullptr : found->step;
   }
-  // The graph before the passes that made values in parts, if these were the last that changed it; else the
-  // graph.
+  // If the last passes that changed the graph divide values (Pass::divides): the graph before them. Else
+  // graph().
   [[nodiscard]] const std::shared_ptr<const Graph>& whole() const { return whole_ ? whole_ : graph_; }
   // The last graph that a pass took at stage quantized; null if there was none.
   [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }

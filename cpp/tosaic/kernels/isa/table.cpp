@@ -3,7 +3,7 @@
 // A shuffle of bytes looks up 16 entries by the low four bits of a value. So a table of 256 entries is 16
 // shuffles, and the upper four bits of the value choose among their results, two by two:
 //
-//   entries 0..15  16..31  32..47  48..63 ...      by the low bits
+//   entries 0..15  16..31  32..47  48..63 ...      each looked up by the low four bits
 //        \__ bit 4 __/       \__ bit 4 __/
 //             \_______ bit 5 _______/ ...
 #include "tosaic/kernels/isa/table.h"

@@ -8,9 +8,9 @@
 //                                                %r = concat(%r.0, %r.1, %r.2)
 //
 // The scores of an attention over n positions have n * n elements for each head, and a softmax in integers
-// needs several tensors of this size at the same time. The heads do not depend on each other. If there is one
-// head only, the rows of the scores are split, which do not depend on each other either. Vela reads slices in
-// place, and writes parts into their concatenation.
+// needs several tensors of this size at the same time. A head does not depend on another head, and a row of
+// scores does not depend on another row. So the pass splits the heads. If there is only one head, the pass
+// splits its rows. Vela reads a slice where the whole tensor is, and writes a part where the concatenation is.
 //
 // The parts of what only the attention reads are made one by one as well. A linear layer in front has its own
 // weights for each head, so that no transpose moves the heads in front of the rows:
@@ -217,7 +217,8 @@ class SplitAttentions {
     return {users.begin(), users.end()};
   }
 
-  // The elementwise operator, reshape or transpose that alone reads the result, or null.
+  // The only reader of the result, if it is a reshape, a transpose, or an elementwise operator whose other
+  // operands are constants. Null if not.
   [[nodiscard]] const Node* only_unary_user(NodeId id) const {
     const ValueId value = result(id);
     const auto users = graph_.users(value);
@@ -546,8 +547,8 @@ class SplitAttentions {
     return op == Op::kTosaReshape || op == Op::kTosaTranspose || op == Op::kTosaSlice;
   }
 
-  // The axis of operand 0 that has the parts of the result's axis; kNoAxis if the result is not made in
-  // parts.
+  // Each part of the result is made from the same part of operand 0. Returns along which axis operand 0 is
+  // split, or kNoAxis if the node is left whole.
   [[nodiscard]] int axis_before(const Node& node, int axis) const {
     if (node.result_count != 1) return kNoAxis;
     const ValueId result = graph_.result(node);

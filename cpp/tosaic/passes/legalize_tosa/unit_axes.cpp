@@ -171,7 +171,7 @@ class UnitAxes {
     std::size_t chain;  // of the node that reads; kNone: no node of a chain, or an output of the graph
   };
 
-  // Lists all readers of each tensor that no reshape makes, also the readers of its reshaped forms.
+  // Lists the readers of each tensor. The readers of a reshape's result count as readers of its operand.
   void find_readers() {
     for (std::uint32_t v = 0; v < from_.size(); ++v) {
       const Node* const producer = graph_.producer(ValueId(v));
