@@ -10,7 +10,8 @@
 // The scores of an attention over n positions have n * n elements for each head, and a softmax in integers
 // needs several tensors of this size at the same time. A head does not depend on another head, and a row of
 // scores does not depend on another row. So the pass splits the heads. If there is only one head, the pass
-// splits its rows. Vela reads a slice where the whole tensor is, and writes a part where the concatenation is.
+// splits its rows. Vela reads a slice where the whole tensor is, and writes a part where the result of the
+// concatenation is.
 //
 // The parts of what only the attention reads are made one by one as well. A linear layer in front has its own
 // weights for each head, so that no transpose moves the heads in front of the rows:
