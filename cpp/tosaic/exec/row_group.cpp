@@ -520,7 +520,7 @@ class Finder {
   bool set_rows(RowGroup& group, std::uint32_t threads);
   bool prepare_steps(RowGroup& group);
   [[nodiscard]] int64_t live_row_bytes() const;
-  [[nodiscard]] const Shape& operand_shape(const Member& member, ValueId operand) const;
+  [[nodiscard]] Follows follows_rows(const Member& member, ValueId operand, std::size_t matrix_axes) const;
   [[nodiscard]] kernels::Kernel prepare_rows(const Member& member, int64_t rows) const;
   [[nodiscard]] RowOperand row_operand(const Member& member, std::size_t index) const;
   [[nodiscard]] std::size_t place_buffers(RowGroup& group);
@@ -610,12 +610,20 @@ int64_t Finder::live_row_bytes() const {
   return most;
 }
 
-// The shape of an operand that follow() compares with shape_of() the result. One element may have more axes
-// than the rows of the group.
-const Shape& Finder::operand_shape(const Member& member, ValueId operand) const {
-  static const Shape kOne{1};
+// How an operand that is no table follows the rows of the group. A value inside has all of them; its shape may
+// have other axes of one element than the result. A value outside broadcasts to the result, or has one element
+// and any number of axes.
+Follows Finder::follows_rows(const Member& member, ValueId operand, std::size_t matrix_axes) const {
   const Shape& shape = shape_of(operand.index());
-  return shape.size() > shape_of(member.value).size() && num_elements(shape) == 1 ? kOne : shape;
+  const Shape& result = shape_of(member.value);
+  if (state_[operand.index()] == State::kInside) {
+    Follows inside;
+    inside.by_row = inside.by_all = inside.by_any = true;
+    inside.width = shape.back();
+    return inside;
+  }
+  const bool is_scalar = shape.size() > result.size() && num_elements(shape) == 1;
+  return follow(is_scalar ? Shape{1} : shape, result, matrix_axes).value();
 }
 
 // The pace at which a step is best computed.
@@ -756,8 +764,8 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
     for (const ValueId operand : operands) {
       if (!operand.valid() || state_[operand.index()] == State::kInside || member.kind == RowKind::kProduct)
         continue;
-      const std::optional<Follows> follows = follow(operand_shape(member, operand), result, 1);
-      merges_ = merges_ && follows->by_all == follows->by_any;
+      const Follows follows = follows_rows(member, operand, 1);
+      merges_ = merges_ && follows.by_all == follows.by_any;
     }
   }
   group.outer = axes_;
@@ -806,11 +814,11 @@ kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
         operand.shape =
             block_shape(whole.size(), operand.shape[operand.shape.size() - 2], operand.shape.back());
       } else {
-        const std::optional<Follows> follows = follow(operand_shape(member, values[i]), whole, 1);
-        const bool by_row = merges_ ? follows->by_any : follows->by_row;
-        operand.shape = block_shape(whole.size(), by_row ? rows : 1, follows->width);
+        const Follows follows = follows_rows(member, values[i], 1);
+        const bool by_row = merges_ ? follows.by_any : follows.by_row;
+        operand.shape = block_shape(whole.size(), by_row ? rows : 1, follows.width);
         // Each block reads another part of the operand, so the kernel must not treat it as a constant.
-        if (follows->by_any) operand.constant = nullptr;
+        if (follows.by_any) operand.constant = nullptr;
       }
     }
     operands.push_back(std::move(operand));
@@ -848,15 +856,14 @@ RowOperand Finder::row_operand(const Member& member, std::size_t index) const {
   if (is_table(member.kind, node(member.step), index)) return out;
   const TensorType& operand = graph_.type(value);
   const bool is_matrix = member.kind == RowKind::kProduct && index == 1;
-  const std::optional<Follows> follows =
-      follow(operand_shape(member, value), shape_of(member.value), is_matrix ? 2 : 1);
+  const Follows follows = follows_rows(member, value, is_matrix ? 2 : 1);
   const auto bytes = static_cast<int64_t>(byte_size(operand.dtype));
   if (merges_) {
-    if (follows->by_any) out.row_bytes = follows->width * bytes;
+    if (follows.by_any) out.row_bytes = follows.width * bytes;
     return out;
   }
-  for (std::size_t i = 0; i + 1 < axes_.size(); ++i) out.outer[i] = follows->strides[i] * bytes;
-  out.row_bytes = follows->strides.back() * bytes;
+  for (std::size_t i = 0; i + 1 < axes_.size(); ++i) out.outer[i] = follows.strides[i] * bytes;
+  out.row_bytes = follows.strides.back() * bytes;
   return out;
 }
 
