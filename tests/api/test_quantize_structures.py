@@ -688,8 +688,7 @@ def test_integers_are_between_all_operators(make: Any) -> None:
 def test_kernels_of_integers_take_more_with_integers_between_all_operators(claimant: str) -> None:
     exported, samples, x = residual()
     whole = {}
-    for every in (False, True):
-        config = QConfig.int8(every_operator=every)
+    for every, config in {False: QConfig.precise(), True: QConfig.int8(every_operator=True)}.items():
         quantized = tosaic.quantize(exported, samples, config=config, progress=False)
         split = tosaic.lower(quantized, unsupported="split", claimants=[claimant])
         outside = {op for op, taken in places(quantized, claimant) if not taken}

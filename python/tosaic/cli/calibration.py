@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.base.defaults import INTEGER_TARGET, TARGET, WIDE_INTEGER_TARGET
 from tosaic.cli.entries import bindings, refused_option
+from tosaic.cli.options import PRECISE
 
 if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
@@ -90,6 +91,8 @@ def _config(args: argparse.Namespace) -> QConfig | None:
         options["every_operator"] = planned.every_operator
         if config != "int16x8" and planned.precision is not None:
             options["stream"] = planned.precision.stream
+    if config == PRECISE:
+        config, options["every_operator"], options["stream"] = "int8", False, "unrounded"
     make: Any = getattr(QConfig, config)
     made: QConfig = make(**options)
     return made

@@ -7,7 +7,10 @@ import argparse
 from tosaic.base.defaults import TARGET
 from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry, threads
 
-_CONFIGS = ("int8", "uint8", "int16x8")
+PRECISE = "precise"
+"""A configuration of `add_calibration`: int8, with values inside units not rounded."""
+
+_CONFIGS = ("int8", "uint8", "int16x8", PRECISE)
 OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
 
 
@@ -113,12 +116,17 @@ def add_io(command: argparse.ArgumentParser) -> None:
 
 def add_calibration(command: argparse.ArgumentParser) -> None:
     """Adds the options of a quantization, which `calibration` reads."""
-    command.add_argument("--config", choices=_CONFIGS, help="the integers of activations (default: int8)")
+    command.add_argument(
+        "--config",
+        choices=_CONFIGS,
+        help="the integers of activations (default: int8); precise: int8, with fewer values rounded, at more "
+        "cycles",
+    )
     command.add_argument(
         "--for",
         dest="plan_for",
         metavar="DEVICE",
-        help="make the plan that costs this device least (default: the most precise plan)",
+        help="make the plan that costs this device least (default: a plan that no device computes slowly)",
     )
     command.add_argument(
         "--budget",

@@ -36,7 +36,7 @@ _FORMS: tuple[tuple[bool, Stream], ...] = (
 def form_text(config: QConfig) -> str:
     """Returns the options of `QConfig` that all layers of a mix have in common."""
     first = next((each.stream for each in config.precisions() if each.stream is not None), None)
-    stream = first or ("activation" if config.every_operator else "unrounded")
+    stream = first or ("activation" if config.every_operator else "int16")
     return f"every_operator={config.every_operator}, stream={stream!r}"
 
 

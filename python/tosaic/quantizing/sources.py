@@ -27,11 +27,11 @@ def planned_source(
 ) -> tuple[Program, Any]:
     """Returns the program that a configuration is planned for, and its exported program, if there is one.
 
-    If operators exchange integers (`QConfig.every_operator`), attentions are replaced by their parts.
+    Attentions are replaced by their parts, unless the configuration computes them with 32 bits.
     """
     exported = exported_of(program)
     source = program_of(program, bind=bind, operators=operators, trust=trust)
-    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
+    if config.takes_attentions_apart() and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
         apart = _with_attention_parts(exported, trust)
         if apart is not None and apart is not exported:
             return program_of(apart, bind=bind, operators=operators, trust=trust), apart

@@ -47,7 +47,7 @@ struct Precision {
   ObservedSpec weight;                   // its scheme says whether it is per channel; each use sets the axis
   std::optional<DerivedSpec> bias = {};  // has no slots yet. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
-  // None: kNone, and kActivation with `every_operator`.
+  // None: kInt16, and kActivation with `every_operator`.
   std::optional<StreamRounding> stream = {};
   bool wide_functions = false;  // results of contractions are not rounded to 8 bits before a function
   // The spec of weights whose input channels are several groups of `group_size`. Their biases stay float,

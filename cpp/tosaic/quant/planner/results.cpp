@@ -22,7 +22,8 @@ const char* Planner::computed_with_user(NodeIndex i) {
   }
   if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize) {
     const NodeIndex reader = only_reader(i);
-    if (reader.valid() && (is_sum(reader) || is_exact_step(reader))) return "what reads it is rounded";
+    const bool is_in_sum = reader.valid() && is_sum(reader) && stream_rounding(i) == StreamRounding::kNone;
+    if (is_in_sum || (reader.valid() && is_exact_step(reader))) return "what reads it is rounded";
     if (has_function_behind(i)) return "the function that reads it is rounded";
   }
   if (c.position && samplers_of(i).empty() &&

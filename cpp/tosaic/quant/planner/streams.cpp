@@ -15,7 +15,7 @@ namespace tosaic::quant {
 std::optional<StreamRounding> Planner::stream_rounding(NodeIndex i) const {
   const Precision* p = precision(i);
   if (p == nullptr) return {};
-  return p->stream.value_or(input_.every_operator ? StreamRounding::kActivation : StreamRounding::kNone);
+  return p->stream.value_or(input_.every_operator ? StreamRounding::kActivation : StreamRounding::kInt16);
 }
 
 void Planner::find_streams() {
@@ -133,8 +133,7 @@ void Planner::round_streams_to_16_bits() {
     if (const NodeIndex i(static_cast<std::uint32_t>(&c - calls_.data()));
         c.wide && stream_rounding(i) == StreamRounding::kInt16)
       c.stream = true, c.wide = false;
-  if (input_.every_operator)
-    for (std::uint32_t i = count; i-- > 0;) calls_[i].stream = calls_[i].stream || feeds_stream(NodeIndex(i));
+  for (std::uint32_t i = count; i-- > 0;) calls_[i].stream = calls_[i].stream || feeds_stream(NodeIndex(i));
   for (std::uint32_t i = 0; i < count; ++i) calls_[i].stream = calls_[i].stream && keeps_stream(NodeIndex(i));
 }
 

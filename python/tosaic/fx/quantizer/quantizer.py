@@ -177,8 +177,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         calls whose result can be rounded before it is stored. Calls inside of ``with torch.no_grad():`` and
         similar wrappers become calls of the graph, except for training.
 
-        With `compatible_with`, decomposes the calls that are quantized. With `QConfig.every_operator`, an
-        attention becomes the operators that it computes.
+        With `compatible_with`, decomposes the calls that are quantized. An attention becomes the operators that
+        it computes, unless the configuration computes it with 32 bits.
         """
         check_model(model, "Quantizer")
         inlined = not self.qat and with_inlined_wrappers(model)
@@ -191,7 +191,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         with_rounded_writes(model)
         if self.compatible_with is not None:
             model = self._decompose(model)
-        elif self.config.every_operator:
+        elif self.config.takes_attentions_apart():
             with_attention_parts_in(model)
         pass_by_position(model)
         return model
@@ -217,10 +217,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         graph, values = import_module(model, stores=False)
         taken = _taken(found)
         for_arm = self.compatible_with == "arm"
-        # Arm's lowering supports only derived biases, also for sums of 48 bits.
+        if for_arm:  # its lowering supports only derived biases, also for sums of 48 bits
+            precisions = [replace(each, bias="derived") for each in precisions]
         fields = [
-            planner_fields(each, _bias_qparams if each.bias == "derived" or for_arm else None)
-            for each in precisions
+            planner_fields(each, _bias_qparams if each.bias == "derived" else None) for each in precisions
         ]
         left, joined, scaled = _core.plan_specs(
             plan.core,
