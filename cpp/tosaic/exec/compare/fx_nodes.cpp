@@ -69,6 +69,7 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId,
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
   }
   drop_carried(graph, fx);
+  drop_roundings_of_readers(graph, fx);
 }
 
 void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved) {
@@ -119,6 +120,25 @@ void NodesOfFx::drop_carried(const Graph& graph, const FxNodes& fx) {
              graph.value(graph.result(*nodes.back())).name == name)
       own = computing(graph, nodes, carries, name);  // it computes an index and moves numbers by it
     if (!own.empty()) nodes = std::move(own);
+  }
+}
+
+// A result of integers that has the name of the FX node is final. What follows rounds it again, for one of its
+// readers.
+void NodesOfFx::drop_roundings_of_readers(const Graph& graph, const FxNodes& fx) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::vector<const Node*>& nodes = nodes_[i];
+    const std::string& name = fx.name(FxId(static_cast<std::uint32_t>(i)));
+    const auto named = std::ranges::find_if(nodes, [&](const Node* node) {
+      if (node->result_count != 1) return false;
+      const ValueId result = graph.result(*node);
+      return graph.value(result).name == name && is_integer(graph.type(result).dtype);
+    });
+    if (named == nodes.end()) continue;
+    const bool only_round = std::all_of(named + 1, nodes.end(), [](const Node* node) {
+      return node->op == Op::kTosaRescale || node->op == Op::kRescale;
+    });
+    if (only_round) nodes.erase(named + 1, nodes.end());
   }
 }
 

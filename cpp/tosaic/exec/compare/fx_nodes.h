@@ -72,6 +72,7 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph, const FxNodes& fx);
+  void drop_roundings_of_readers(const Graph& graph, const FxNodes& fx);
   // `nodes` without carriers of values of other FX nodes: nodes whose operator satisfies `is_carrier` and
   // that read no result of the remaining nodes. A node whose result is called `name` remains.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
