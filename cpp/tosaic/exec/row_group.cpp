@@ -610,9 +610,9 @@ int64_t Finder::live_row_bytes() const {
   return most;
 }
 
-// How an operand that is no table follows the rows of the group. A value inside has all of them; its shape may
-// have other axes of one element than the result. A value outside broadcasts to the result, or has one element
-// and any number of axes.
+// How an operand that is no table follows the rows of the group. A value inside has all of them, even if its
+// shape has other axes of one element than the result. A value outside broadcasts to the result, or has one
+// element and any number of axes.
 Follows Finder::follows_rows(const Member& member, ValueId operand, std::size_t matrix_axes) const {
   const Shape& shape = shape_of(operand.index());
   const Shape& result = shape_of(member.value);
