@@ -143,8 +143,8 @@ class QConfig:
     every_operator : bool
         For targets that compute one operator at a time, such as Cortex-M and Neutron: all operators exchange
         integers. If False, values inside a unit (a norm or a function of several calls, the steps of a
-        softmax) are not rounded, which is more precise, because integer lowering computes the unit as a whole.
-        If True, `Precision.wide_functions` has no effect, and a `Precision.stream` that is ``unrounded`` is
+        softmax) are not rounded, which is more precise: integer lowering computes the unit as a whole. If
+        True, `Precision.wide_functions` has no effect, and a `Precision.stream` that is ``unrounded`` is
         refused; an attention of an exported program is replaced by its parts, and a product or quotient by a
         number has the integers of its operand.
 
@@ -253,13 +253,15 @@ class QConfig:
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
         every_operator: bool = False,
+        stream: Stream | None = None,
     ) -> QConfig:
-        """Activations int16, symmetric; weights and observers as in `int8`.
+        """Activations int16, symmetric; the parameters are those of `int8`.
 
         Biases stay float, since TOSA's have 48 bits.
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"), every_operator)
+        precision = Precision(_observed(_INT16, observer), weight, "float", stream=stream)
+        return QConfig._of(precision, every_operator)
 
     @staticmethod
     def precise() -> QConfig:
@@ -310,7 +312,7 @@ class QConfig:
     def of_recipe(recipe: DeviceRecipe) -> QConfig:
         """Returns the configuration of the recipe of a device."""
         if recipe.config == "int16x8":
-            return QConfig.int16x8(every_operator=recipe.every_operator)
+            return QConfig.int16x8(every_operator=recipe.every_operator, stream=recipe.stream)
         return QConfig.int8(every_operator=recipe.every_operator, stream=recipe.stream)
 
     @staticmethod

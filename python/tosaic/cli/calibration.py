@@ -89,7 +89,7 @@ def _config(args: argparse.Namespace) -> QConfig | None:
     if args.plan_for is not None:
         planned = QConfig.for_target(args.plan_for)
         options["every_operator"] = planned.every_operator
-        if config != "int16x8" and planned.precision is not None:
+        if planned.precision is not None:
             options["stream"] = planned.precision.stream
     if config == PRECISE:
         config, options["every_operator"], options["stream"] = "int8", False, "unrounded"

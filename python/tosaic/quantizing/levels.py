@@ -158,7 +158,7 @@ def _integers(every: bool, stream: Stream | None) -> dict[str, QConfig]:
     return {
         "int8": QConfig.int8(every_operator=every, stream=stream),
         "uint8": QConfig.uint8(every_operator=every, stream=stream),
-        "int16x8": QConfig.int16x8(every_operator=every),
+        "int16x8": QConfig.int16x8(every_operator=every, stream=stream),
     }
 
 

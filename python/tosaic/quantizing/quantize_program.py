@@ -57,8 +57,8 @@ def quantize(
     target : str, optional
         The device for which the program is planned, such as ``ethos-u85-256``: `config` is then
         `QConfig.for_target` by default, and the rules of the device come before `rules`. The program runs and
-        lowers as any other. None, or a TOSA target: a plan that no device computes slowly;
-        `QConfig.precise` rounds fewer values, and costs a device more.
+        lowers as any other. None, or a TOSA target: a plan that no device computes slowly; `QConfig.precise`
+        rounds fewer values, and costs a device more.
     budget : float, optional
         Cycles of `target` for one run, by tosaic's own model of the device. The program gets the most
         accurate mix of int8 and int16x8 that takes at most these cycles; `QuantizedProgram.mix` says which.

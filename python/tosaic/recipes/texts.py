@@ -11,7 +11,6 @@ from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.stage import Stage
 
 _CONFIGS = ("int8", "uint8", "int16x8")
-_WITH_STREAM = ("int8", "uint8")
 
 
 def text_of(value: Any) -> str:
@@ -55,7 +54,6 @@ def _text_of_precision(precision: Precision | None, options: dict[str, bool]) ->
         shown["stream"] = precision.stream
     text = ", ".join(f"{name}={option!r}" for name, option in shown.items())
     plain = replace(precision, stream=None)
-    names = _CONFIGS if precision.stream is None else _WITH_STREAM
     return next(
-        (f"QConfig.{name}({text})" for name in names if getattr(QConfig, name)().precision == plain), None
+        (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)().precision == plain), None
     )

@@ -177,8 +177,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         calls whose result can be rounded before it is stored. Calls inside of ``with torch.no_grad():`` and
         similar wrappers become calls of the graph, except for training.
 
-        With `compatible_with`, decomposes the calls that are quantized. An attention becomes the operators that
-        it computes, unless the configuration computes it with 32 bits.
+        With `compatible_with`, decomposes the calls that are quantized. An attention becomes the operators
+        that it computes, unless the configuration computes it with 32 bits.
         """
         check_model(model, "Quantizer")
         inlined = not self.qat and with_inlined_wrappers(model)
