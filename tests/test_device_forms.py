@@ -14,6 +14,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Fixed, Inputs
 from tosaic.lowering.reference_model import run_reference_model
 
@@ -241,7 +242,7 @@ def test_the_sums_of_a_stream_have_16_bits_for_a_device_that_adds_them_as_fast()
         quantized = tosaic.quantize(exported, samples, target=target)
         sums = [node.results[0].qparams for node in quantized.graph.nodes if node.op == "add"]
         assert [None if q is None else q.dtype for q in sums] == [
-            {"ethos-u85-256": "i16", "cortex-m55": "i8", None: None}[target]
+            {"ethos-u85-256": "i16", "cortex-m55": "i8", None: "i16"}[target]
         ]
         lowered = tosaic.lower(quantized, target=INT8)
         assert equals_reference_model(lowered, samples[0][0])
@@ -322,3 +323,43 @@ def test_a_constant_next_to_bytes_is_stored_in_bytes(seed: int) -> None:
     assert not wide
     assert operators(lowered)["tosa.rescale"] == 3
     assert equals_reference_model(lowered, sample)
+
+
+class SumAndAttention(nn.Module):
+    """A convolution, a sum with its input, and an attention over the pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.branch = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.queries, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y = (y + self.branch(y)).flatten(2).transpose(1, 2)
+        z = nn.functional.scaled_dot_product_attention(self.queries(y), y, y)
+        result: torch.Tensor = self.last(z)
+        return result
+
+
+@pytest.mark.parametrize("config", [tosaic.QConfig.precise(), None], ids=["precise", "default"])
+def test_only_the_precise_plan_computes_sums_and_attentions_with_32_bits(config: Any) -> None:
+    torch.manual_seed(0)
+    module = SumAndAttention().eval()
+    samples = [(torch.randn(1, 3, 6, 6),) for _ in range(4)]
+    exported = torch.export.export(module, samples[0])
+    by_quantize = tosaic.quantize(exported, samples, config=config)
+    prepared = prepare_pt2e(exported.module(check_guards=False), tosaic.Quantizer(config))
+    for sample in samples:
+        prepared(*sample)
+    by_torchao = tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0]))
+    for program in (by_quantize, by_torchao):
+        operators = [node.op for node in program.graph.nodes]
+        assert ("sdpa" in operators) == (config is not None)
+        assert ("softmax" in operators) == (config is None)
+        (add,) = [node for node in program.graph.nodes if node.op == "add"]
+        made = {result.name: node for node in program.graph.nodes for result in node.results}
+        producers = [made[operand.name] for operand in add.operands]
+        is_rounded = all(node.op == "dequantize" or node.results[0].qparams for node in producers)
+        assert is_rounded == (config is None)
+        lowered = tosaic.lower(program, target=INT8)
+        assert equals_reference_model(lowered, samples[0][0])

@@ -200,7 +200,7 @@ def test_an_addend_that_a_norm_of_tiny_rows_notices_is_named() -> None:
         return nn.functional.layer_norm(y + torch.full((8,), c) * net.linear(y), (8,), eps=1e-20)
 
     with pytest.raises(tosaic.UnsupportedOp, match="one unit for all operands"):
-        tosaic.lower(quantized(Net(block, 1e-9)), target="TOSA-1.0+INT")
+        tosaic.lower(quantized(Net(block, 1e-9), config=tosaic.QConfig.precise()), target="TOSA-1.0+INT")
 
 
 LOWEST: dict[str, Callable[..., Any]] = {

@@ -43,7 +43,8 @@ FLOWS = {
     "arm": "Arm's quantizer and lowering",
     "lowering": "Arm's quantizer, our lowering",
     "target": "`tosaic.quantize(target=DEVICE)`, our lowering",
-    "precise": "`tosaic.quantize` with its defaults, our lowering",
+    "default": "`tosaic.quantize` with its defaults, our lowering",
+    "precise": "`tosaic.quantize(config=QConfig.precise())`, our lowering",
 }
 # Networks of attention, norms and linear layers only; and those with attention among convolutions.
 TRANSFORMERS = ("deit_tiny", "bert4", "swin", "llama2", "opt", "qwen2")
@@ -66,7 +67,8 @@ All flows calibrate on the same four inputs. {missing}
   their cycles, and the largest of their SRAM; what stays outside of delegates costs nothing here.
 - lowering: tosaic lowers the graph that the TOSAQuantizer converted.
 - target: `tosaic.quantize(target="{device}")`, lowered by tosaic.
-- precise: `tosaic.quantize` without a target, lowered by tosaic. It rounds fewer values.
+- default: `tosaic.quantize` without a target, lowered by tosaic.
+- precise: `tosaic.quantize(config=tosaic.QConfig.precise())`, lowered by tosaic. It rounds fewer values.
 """
 
 
@@ -126,7 +128,10 @@ def _quantized(network: Network, flow: str) -> Any:
     if flow == "lowering":
         return _arms(network)
     samples = [network.sample(i) for i in range(_CALIBRATION)]
-    return tosaic.quantize(network.export(), samples, target=DEVICE if flow == "target" else None)
+    config = tosaic.QConfig.precise() if flow == "precise" else None
+    return tosaic.quantize(
+        network.export(), samples, target=DEVICE if flow == "target" else None, config=config
+    )
 
 
 def _row(results: Path, name: str, flow: str) -> dict[str, Any]:

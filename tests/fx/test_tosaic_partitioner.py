@@ -166,12 +166,12 @@ def exported(name: str) -> Any:
 
 
 @cache
-def quantized(name: str, compatible_with: str | None = None) -> Any:
+def quantized(name: str, compatible_with: str | None = None, config: Any = None) -> Any:
     module = exported(name).module(check_guards=False)
     args = inputs(name)
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(module, tosaic.Quantizer(compatible_with=compatible_with))
+        prepared = prepare_pt2e(module, tosaic.Quantizer(config, compatible_with=compatible_with))
         prepared(*args)
         return torch.export.export(convert_pt2e(prepared), args)
 
@@ -253,7 +253,7 @@ def test_floats_that_bypass_a_quantized_chain_keep_it_in_one_delegate() -> None:
 
 
 def test_composites_reach_the_delegate_whole() -> None:
-    manager = lower(quantized("attention"), [TosaicPartitioner(INT)])
+    manager = lower(quantized("attention", config=tosaic.QConfig.precise()), [TosaicPartitioner(INT)])
     (module,) = modules_of(manager)
     called = {str(getattr(node.target, "_op", "")) for node in module.original_module.graph.nodes}
     for operator in ("layer_norm.default", "scaled_dot_product_attention.default", "gelu.default"):

@@ -192,7 +192,8 @@ def test_claimants_of_a_circle_do_not_wait_for_each_other() -> None:
 
 
 def test_a_target_of_integers_takes_all_nodes_of_a_region_of_floats_or_none(image: torch.Tensor) -> None:
-    quantized = tosaic.quantize(exported(Residual(), image), [(image,)], progress=False)
+    config = tosaic.QConfig.precise()
+    quantized = tosaic.quantize(exported(Residual(), image), [(image,)], config=config, progress=False)
     plan = tosaic.partition(quantized, [denying("add")])
     values = {value.name: value for value in plan.graph.values}
     for group in plan.groups:
