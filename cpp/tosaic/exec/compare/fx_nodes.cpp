@@ -123,8 +123,7 @@ void NodesOfFx::drop_carried(const Graph& graph, const FxNodes& fx) {
   }
 }
 
-// A result of integers that has the name of the FX node is final. What follows rounds it again, for one of its
-// readers.
+// A result of integers that has the name of the FX node is final. What follows rounds it again for a reader.
 void NodesOfFx::drop_roundings_of_readers(const Graph& graph, const FxNodes& fx) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     std::vector<const Node*>& nodes = nodes_[i];
