@@ -55,7 +55,7 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
 py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std::int64_t>& values,
                      const std::vector<std::int64_t>& precision, const py::list& precisions,
                      bool every_operator, const std::vector<std::uint32_t>& call_of_node,
-                     bool returned_numbers) {
+                     bool for_arm) {
   // Units are recognised in a copy: the plan is about the calls of the graph itself.
   const std::optional<Graph> simple = passes::simplify(graph);
   const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
@@ -63,7 +63,7 @@ py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std
   quant::PlannerInput input{.graph = graph,
                             .recognized = recognized,
                             .every_operator = every_operator,
-                            .returned_numbers = returned_numbers};
+                            .for_arm = for_arm};
   for (const std::uint32_t call : call_of_node) input.call_of_node.emplace_back(call);
   for (const std::int64_t value : values)
     input.values.push_back(value < 0 ? ValueId() : ValueId(static_cast<std::uint32_t>(value)));
@@ -93,7 +93,7 @@ void bind_planner(py::module_& m) {
   m.attr("UNGROUPED_WEIGHT") = quant::kUngroupedWeight;
   m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"),
         py::arg("precisions"), py::arg("every_operator") = false,
-        py::arg("call_of_node") = std::vector<std::uint32_t>(), py::arg("returned_numbers") = true);
+        py::arg("call_of_node") = std::vector<std::uint32_t>(), py::arg("for_arm") = false);
 }
 
 }  // namespace tosaic::python

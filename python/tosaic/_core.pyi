@@ -1016,7 +1016,7 @@ def plan_specs(
     precisions: list[tuple[Any, ...]],
     every_operator: bool = False,
     call_of_node: Sequence[int] = ...,
-    returned_numbers: bool = True,
+    for_arm: bool = False,
 ) -> tuple[list[tuple[str, str, bool]], list[tuple[Any, Any]], list[tuple[Any, Any, float]]]: ...
 
 # ---- calibration ----

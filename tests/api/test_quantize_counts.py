@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -173,13 +174,15 @@ def require_near(lowered: Any, rounded: Any, model: nn.Module, calls: Calls) -> 
             np.testing.assert_allclose(got, same, rtol=0, atol=max(step, 1e-6))
 
 
+@pytest.mark.parametrize("every", [False, True], ids=["by unit", "by operator"])
 @pytest.mark.parametrize("case", CASES)
-def test_integers_are_numbers_beside_quantized_ones(case: str) -> None:
+def test_integers_are_numbers_beside_quantized_ones(case: str, every: bool) -> None:
     make, calls = CASES[case]
     torch.manual_seed(1)
     model = make().eval()
     exported = torch.export.export(model, calls[0])
-    quantized = tosaic.quantize(exported, [tuple(each.numpy() for each in call) for call in calls])
+    samples = [tuple(each.numpy() for each in call) for call in calls]
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int8(every_operator=every))
     lowered = tosaic.lower(quantized, target=TARGET)
     require_near(lowered, quantized, model, calls)
     arrays = [each.numpy() for each in calls[0]]
@@ -214,12 +217,12 @@ def test_the_load_of_experts_is_a_mean_of_counts() -> None:
 
 def test_a_call_may_have_larger_counts_than_all_samples() -> None:
     torch.manual_seed(1)
-    for cast in (True, False):
+    for cast, every in itertools.product((True, False), repeat=2):
         model = Rows(lambda y, n, cast=cast: y.sum(1) / (n[:, None].float() if cast else n[:, None])).eval()
         calls = lengths()
-        quantized = tosaic.quantize(
-            torch.export.export(model, calls[0]), [tuple(each.numpy() for each in call) for call in calls]
-        )
+        samples = [tuple(each.numpy() for each in call) for call in calls]
+        config = tosaic.QConfig.int8(every_operator=every)
+        quantized = tosaic.quantize(torch.export.export(model, calls[0]), samples, config=config)
         lowered = tosaic.lower(quantized, target=TARGET)
         x, n = calls[0][0], torch.tensor([40, 3000])
         np.testing.assert_allclose(

@@ -852,17 +852,19 @@ class OfLinear(nn.Module):
         return self.function(self.linear(x))
 
 
+@pytest.mark.parametrize("every", [False, True], ids=["by unit", "by operator"])
 @pytest.mark.parametrize("name", SORTED)
-def test_sorted_numbers_are_integers_as_their_operand_is_through_both_doors(name: str) -> None:
+def test_sorted_numbers_are_integers_as_their_operand_is_through_both_doors(name: str, every: bool) -> None:
+    config = QConfig.int8(every_operator=every)
     module = OfLinear(SORTED[name]).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(3)
     samples = [(torch.randn(4, 8, generator=generator),) for _ in range(16)]
     exported = torch.export.export(module, samples[0])
-    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(config))
     for sample in samples:
         prepared(*sample)
     for quantized in (
-        tosaic.quantize(exported, samples, progress=False),
+        tosaic.quantize(exported, samples, config=config, progress=False),
         tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0])),
     ):
         lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")

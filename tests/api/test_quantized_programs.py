@@ -176,13 +176,15 @@ class _OfCounts(nn.Module):
     ],
     ids=["cos", "leaky_relu", "elu"],
 )
-def test_a_function_of_counts_is_exact_at_each_of_them(function, dtype) -> None:
+@pytest.mark.parametrize("every", [False, True], ids=["by unit", "by operator"])
+def test_a_function_of_counts_is_exact_at_each_of_them(function, dtype, every) -> None:
     """A table over the range of the dtype would be read between the whole numbers."""
     random = torch.Generator().manual_seed(0)
     samples = [(torch.randint(0, 100 * 64, (4, 60), generator=random) / 64,) for _ in range(3)]
     module = _OfCounts(function, dtype)
     exported = torch.export.export(module, samples[0])
-    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    config = tosaic.QConfig.int16x8(every_operator=every)
+    quantized = tosaic.quantize(exported, samples, config=config, progress=False)
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
     for (x,) in samples:
         expected = module(x).numpy()

@@ -60,7 +60,7 @@ void Planner::read_calls() {
     if (owner.main == nullptr || behaviour >= owner.behaviour)
       owner.main = &each, owner.behaviour = behaviour;
   }
-  if (input_.every_operator) return;
+  if (input_.for_arm) return;
   for (Call& c : calls_)
     if (const Node* const moved = sorted_elements(c)) {
       const bool has_all =
@@ -68,7 +68,7 @@ void Planner::read_calls() {
       c.behaviour = has_all ? Behaviour::kMovement : Behaviour::kSelection;
       c.main = moved, c.sorts = true;
     }
-  read_units(by_name);
+  if (!input_.every_operator) read_units(by_name);
 }
 
 // The gather node of a call that returns sorted elements, such as sort or topk; null for other calls.
@@ -147,7 +147,7 @@ void Planner::classify(NodeIndex i) {
   if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers)
     c.dependence = Dependence::kFloats;
   if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;
-  if (input_.every_operator && c.dependence == Dependence::kIntegers && is_float_value(i))
+  if (input_.for_arm && c.dependence == Dependence::kIntegers && is_float_value(i))
     c.dependence = Dependence::kFloats;
   c.large = large_numbers(c);
   c.whole = has_whole_numbers(c);

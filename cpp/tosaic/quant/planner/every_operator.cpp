@@ -23,6 +23,7 @@ void Planner::decide_alone(NodeIndex i) {
   if (is_settled(i)) return;
   // An exported module begins with a call that checks all inputs. It computes nothing, and gets no specs.
   if (c.nodes.empty() && !value(i).valid() && node(i).users.empty()) return;
+  if (!input_.for_arm && c.dependence == Dependence::kIntegers) return decide_by_integers(i);
   std::vector<NodeIndex> floats;
   for (const NodeIndex operand : c.operands)
     if (is_float_value(operand) || is_data(operand)) floats.push_back(operand);
@@ -153,6 +154,19 @@ bool Planner::shares_scale(const Call& c) {
 void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p,
                           bool result) {
   Call& c = call(i);
+  if (!value(i).valid() && c.sorts) {  // a tuple, of which one result has the scale
+    if (call(floats[0]).large) return;  // the largest numbers may not be among the results
+    c.rounding = Rounding::kTransparent;
+    c.base = floats[0];
+    return read_operand(floats[0], i, p);
+  }
+  if (is_result_of_tuple(i) && call(floats[0]).sorts && call(floats[0]).rounding != Rounding::kTransparent) {
+    if (!result) return;
+    c.rounding = Rounding::kRounded;
+    return set_output(i, p);
+  }
+  const bool is_cast = c.main != nullptr && c.main->op == Op::kCast && !result;
+  if (is_cast && floats.size() == 1 && is_unrounded_leaf(floats[0])) return round_cast(floats[0], i, p);
   if (floats.size() == 1 && call(floats[0]).rounding == Rounding::kWithin) {
     c.rounding = Rounding::kRounded;
     return set_output(i, p);
@@ -174,6 +188,7 @@ void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, con
 
 // The slot with the scale of an operand: the edge, if the operand has no scale or integers of other bits.
 Slot Planner::scale_of(NodeIndex operand, NodeIndex i, const Precision& p) {
+  for (; call(operand).rounding == Rounding::kTransparent; operand = call(operand).base) i = operand;
   const Slot edge = Slot::edge(operand, i);
   if (call(operand).rounding != Rounding::kRounded && call(operand).rounding != Rounding::kForeign)
     return edge;
@@ -191,6 +206,7 @@ std::string_view Planner::dtype_of(const QSpec& spec) {
 }
 
 void Planner::read_operand(NodeIndex operand, NodeIndex i, const Precision& p) {
+  if (call(operand).dependence == Dependence::kIntegers) return round_table(operand, i, p);
   const Rounding rounding = call(operand).rounding;
   if (rounding == Rounding::kWithin || (rounding == Rounding::kLarge && !is_weighted(call(i)))) return;
   if (call(operand).stream && reads_wide(i)) return;

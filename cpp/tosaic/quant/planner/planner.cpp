@@ -10,7 +10,7 @@ namespace tosaic::quant {
 PlannedSpecs Planner::run() {
   read_calls();
   for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
-  if (!input_.every_operator) find_numbers_of_integers();
+  if (!input_.for_arm) find_numbers_of_integers();
   find_masks();
   if (input_.every_operator) {
     find_streams();
@@ -23,7 +23,7 @@ PlannedSpecs Planner::run() {
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
   }
   emit_groups();
-  if (input_.returned_numbers) round_returned_numbers();
+  if (!input_.for_arm) round_returned_numbers();
   leave_moved_floats();
   return {std::move(left_), std::move(joins_), scaled_results()};
 }
@@ -73,13 +73,7 @@ void Planner::decide(NodeIndex i) {
   Call& c = call(i);
   if (is_settled(i)) return;
   const bool is_tuple = !value(i).valid();
-  if (c.dependence == Dependence::kIntegers) {
-    if (is_float_value(i))
-      leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
-    else if (const Precision* p = precision(i); p != nullptr && reads_floats(i) && accepts(i))
-      round_operands(i, *p);
-    return;
-  }
+  if (c.dependence == Dependence::kIntegers) return decide_by_integers(i);
   if (c.within) {
     if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i))
       round_operands(i, *p);
@@ -111,6 +105,14 @@ void Planner::decide(NodeIndex i) {
   if (c.stream) return set(Slot::output(i), of_stream(*p), kStream);
   set_output(i, *p);
   if (is_join) share_with_result(join, *p);
+}
+
+// A call that depends on integers of the caller only.
+void Planner::decide_by_integers(NodeIndex i) {
+  if (is_float_value(i))
+    leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
+  else if (const Precision* p = precision(i); p != nullptr && reads_floats(i) && accepts(i))
+    round_operands(i, *p);
 }
 
 void Planner::leave(NodeIndex i, Rounding rounding, std::string_view reason) {
@@ -214,10 +216,15 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
   round_constants(i, p);
 }
 
+// True for an input that is not rounded where it is produced.
+bool Planner::is_unrounded_leaf(NodeIndex i) {
+  return call(i).rounding == Rounding::kFloat && node(i).kind != CallKind::kCall;
+}
+
 // Rounds an input that is cast to integers, in a unit of which the whole numbers are multiples.
 void Planner::round_cast(NodeIndex operand, NodeIndex cast, const Precision& p) {
   const Root root = root_of(operand, cast);
-  if (call(root.call).rounding != Rounding::kFloat || node(root.call).kind == CallKind::kCall) return;
+  if (!is_unrounded_leaf(root.call)) return;
   const bool is_written = std::ranges::any_of(graph_.outputs(), [&](const Output& each) {
     return each.kind == OutputKind::kMutation &&
            graph_.inputs()[each.mutated_input].value == value(root.call);

@@ -71,10 +71,12 @@ struct PlannerInput {
   std::vector<NodeIndex> call_of_node = {};
   // Each call gets specs for all its float operands and its result, for lowerings that do not know units.
   bool every_operator = false;
-  // The planner also gives specs to inputs, states and constants that the program returns without arithmetic,
-  // since a program of integers can return no floats. If no call moves them, they get the precision of the
-  // output call.
-  bool returned_numbers = true;
+  // The plan is for Arm's lowering, with `every_operator`. Floats that follow from integers of the caller are
+  // rounded as data is, sorts are rounded as other calls, and what the program returns without arithmetic gets
+  // no specs: a delegate does not compute it. In all other plans, inputs, states and constants that are
+  // returned get specs, since a program of integers can return no floats. If no call moves them, they get the
+  // precision of the output call.
+  bool for_arm = false;
 };
 
 // A call whose result is a float tensor that gets no scale of its own, and why.

@@ -272,6 +272,8 @@ class Planner {
   // ---- every operator on its own ----
 
   void decide_alone(NodeIndex i);
+  void decide_by_integers(NodeIndex i);
+  [[nodiscard]] bool is_unrounded_leaf(NodeIndex i);
   void convert_integers(NodeIndex i);
   [[nodiscard]] bool has_weight(const Call& c);
   [[nodiscard]] bool is_linear_layer(const Call& c);

@@ -229,7 +229,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             chosen,
             fields,
             for_arm or self.config.every_operator,
-            returned_numbers=not for_arm,
+            for_arm=for_arm,
         )
         _leave_complex_float(plan, taken)
         stored = ((state.name, source.name) for _, state, source in state_writes(model))
