@@ -54,16 +54,13 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
 
 py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std::int64_t>& values,
                      const std::vector<std::int64_t>& precision, const py::list& precisions,
-                     bool every_operator, const std::vector<std::uint32_t>& call_of_node,
-                     bool for_arm) {
+                     bool every_operator, const std::vector<std::uint32_t>& call_of_node, bool for_arm) {
   // Units are recognised in a copy: the plan is about the calls of the graph itself.
   const std::optional<Graph> simple = passes::simplify(graph);
   const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
   const Graph& recognized = fused ? *fused : simple ? *simple : graph;
-  quant::PlannerInput input{.graph = graph,
-                            .recognized = recognized,
-                            .every_operator = every_operator,
-                            .for_arm = for_arm};
+  quant::PlannerInput input{
+      .graph = graph, .recognized = recognized, .every_operator = every_operator, .for_arm = for_arm};
   for (const std::uint32_t call : call_of_node) input.call_of_node.emplace_back(call);
   for (const std::int64_t value : values)
     input.values.push_back(value < 0 ? ValueId() : ValueId(static_cast<std::uint32_t>(value)));

@@ -154,7 +154,7 @@ bool Planner::shares_scale(const Call& c) {
 void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p,
                           bool result) {
   Call& c = call(i);
-  if (!value(i).valid() && c.sorts) {  // a tuple, of which one result has the scale
+  if (!value(i).valid() && c.sorts) {   // a tuple, of which one result has the scale
     if (call(floats[0]).large) return;  // the largest numbers may not be among the results
     c.rounding = Rounding::kTransparent;
     c.base = floats[0];
