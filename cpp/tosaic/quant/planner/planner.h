@@ -72,10 +72,10 @@ struct PlannerInput {
   // Each call gets specs for all its float operands and its result, for lowerings that do not know units.
   bool every_operator = false;
   // The plan is for Arm's lowering, with `every_operator`. Floats that follow from integers of the caller are
-  // rounded as data is, sorts are rounded as other calls, and what the program returns without arithmetic gets
-  // no specs: a delegate does not compute it. In all other plans, inputs, states and constants that are
-  // returned get specs, since a program of integers can return no floats. If no call moves them, they get the
-  // precision of the output call.
+  // rounded as data is, sorts are rounded as other calls, and what the program returns without arithmetic has
+  // no specs, since a delegate does not compute it. In all other plans, inputs, states and constants that are
+  // returned have specs, since a program of integers can return no floats. If no call moves them, they have
+  // the precision of the output call.
   bool for_arm = false;
 };
 
