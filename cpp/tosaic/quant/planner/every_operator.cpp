@@ -160,14 +160,12 @@ void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, con
     c.base = floats[0];
     return read_operand(floats[0], i, p);
   }
-  if (is_result_of_tuple(i) && call(floats[0]).sorts && call(floats[0]).rounding != Rounding::kTransparent) {
-    if (!result) return;
-    c.rounding = Rounding::kRounded;
-    return set_output(i, p);
-  }
+  const bool is_sorted_anew =
+      is_result_of_tuple(i) && call(floats[0]).sorts && call(floats[0]).rounding != Rounding::kTransparent;
+  if (is_sorted_anew && !result) return;
   const bool is_cast = c.main != nullptr && c.main->op == Op::kCast && !result;
   if (is_cast && floats.size() == 1 && is_unrounded_leaf(floats[0])) return round_cast(floats[0], i, p);
-  if (floats.size() == 1 && call(floats[0]).rounding == Rounding::kWithin) {
+  if (is_sorted_anew || (floats.size() == 1 && call(floats[0]).rounding == Rounding::kWithin)) {
     c.rounding = Rounding::kRounded;
     return set_output(i, p);
   }
