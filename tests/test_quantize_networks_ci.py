@@ -55,7 +55,8 @@ def test_a_network_computes_the_integers_of_the_reference_model(
 @pytest.mark.parametrize("form", FORMS)
 def test_the_plan_equals_the_plan_of_the_quantizer_for_torch(network: tuple[Network, Any], form: str) -> None:
     made, exported = network
-    # The two take attentions apart under other names. They keep attentions that they compute with 32 bits.
+    # `quantize` and the Quantizer name the parts of an attention differently, so the plans are compared with
+    # attentions that stay whole.
     has_attention = any("scaled_dot_product" in str(node.target) for node in exported.graph.nodes)
     config = FORMS[form][0](stream="unrounded" if has_attention else None)
     quantized = tosaic.quantize(exported, [made.sample()], config=config, progress=False)

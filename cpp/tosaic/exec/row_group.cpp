@@ -276,7 +276,7 @@ class Finder {
     std::optional<std::uint32_t> same_as = std::nullopt;
   };
 
-  // Whether the steps of a segment compute a block tile by tile, or all rows of the block in one call.
+  // How often the kernel of a step is called for a block: for each tile, or once for all rows of the block.
   enum class Pace : std::uint8_t { kTiles, kBlock, kProduct };
 
   // A step of the group in the order in which it is computed.
@@ -738,7 +738,7 @@ std::uint32_t Finder::last_place(std::uint32_t value) const {
   return last;
 }
 
-// True if all readers of the result of the step at this place are in the step's own segment.
+// True if no other segment reads the result of the step at this place.
 bool Finder::is_local(std::size_t place) const {
   const std::uint32_t last = last_place(members_[order_[place].member].value);
   return last > place && order_[last].segment == order_[place].segment;

@@ -194,8 +194,8 @@ class Run {
     });
     return found == skipped_.end() ? nullptr : found->step;
   }
-  // If the last passes that changed the graph divide values (Pass::divides): the graph before them. Else
-  // graph().
+  // The graph before values were divided: that in front of the last passes, if all of them that changed the
+  // graph have Pass::divides. graph() if there are none.
   [[nodiscard]] const std::shared_ptr<const Graph>& whole() const { return whole_ ? whole_ : graph_; }
   // The last graph that a pass took at stage quantized; null if there was none.
   [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }

@@ -1,5 +1,5 @@
-// split-attentions: computes what is between two MATMULs in parts, one after the other, where that takes less
-// memory.
+// split-attentions: computes an attention, from its first MATMUL to its second one, in parts. The pass
+// does so where the parts, one after the other, need less memory than the whole.
 //
 //   %s: i32[3,n,n] = matmul(%q, %k)              %q.0: i8[1,n,d] = slice(%q)   the same of %k and %v
 //   %p: i8[3,n,n]  = softmax of %s               %s.0: i32[1,n,n] = matmul(%q.0, %k.0)
@@ -7,11 +7,11 @@
 //   %r: i8[3,n,d]  = rescale(%a)                 %r.0: i8[1,n,d] = rescale(matmul(%p.0, %v.0))
 //                                                %r = concat(%r.0, %r.1, %r.2)
 //
-// The scores of an attention over n positions have n * n elements for each head, and a softmax in integers
-// needs several tensors of this size at the same time. A head does not depend on another head, and a row of
-// scores does not depend on another row. So the pass splits the heads. If there is only one head, the pass
-// splits its rows. Vela reads a slice where the whole tensor is, and writes a part where the result of the
-// concatenation is.
+// The scores of an attention over n positions have n * n elements for each head, and a softmax in
+// integers needs several tensors of this size at the same time. A head does not depend on another head,
+// and a row of scores does not depend on another row. So the pass splits the heads. If there is only one
+// head, the pass splits its rows. Slices and the concatenation cost Vela nothing: a part is read from the
+// memory of the whole operand, and written to the memory of the whole result.
 //
 // The parts of what only the attention reads are made one by one as well. A linear layer in front has its own
 // weights for each head, so that no transpose moves the heads in front of the rows:
@@ -548,8 +548,8 @@ class SplitAttentions {
     return op == Op::kTosaReshape || op == Op::kTosaTranspose || op == Op::kTosaSlice;
   }
 
-  // Each part of the result is made from the same part of operand 0. Returns along which axis operand 0 is
-  // split, or kNoAxis if the node is left whole.
+  // The result is split along `axis`. Returns the axis along which operand 0 has to be split, so that each
+  // part of the result is computed from the same part of it; kNoAxis if the node is left whole.
   [[nodiscard]] int axis_before(const Node& node, int axis) const {
     if (node.result_count != 1) return kNoAxis;
     const ValueId result = graph_.result(node);
