@@ -8,8 +8,8 @@ operator is a recurrent layer, or if one operand has no elements: kernels of tor
 which ends the process.
 
 Some calls are not run: in-place calls that return their operand; pointwise operators that torch implements in
-one kernel, contractions, and batch norms of a dense operand (their results are new memory with the recorded
-strides); and operators of other libraries, whose schemas declare what results share.
+one kernel, contractions, and batch norms and 2-d pools of a dense operand (their results are new memory with
+the recorded strides); and operators of other libraries, whose schemas declare what results share.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.base.dim_order import contiguous_strides
 from tosaic.fx.reading.shapes import Sizes
-from tosaic.torch_operators import contraction, normalization, recurrent
+from tosaic.torch_operators import contraction, normalization, pooling, recurrent
 from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory
 from tosaic.torch_operators.operator_row import OperatorRow
@@ -34,7 +34,10 @@ _MOST_BYTES = 1 << 26  # a call with larger operands runs without data
 _OF_TORCH = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "pt2e_quant", "dim_order_ops"})
 # These take long to compute. Their results are new and have the recorded strides in every layout of operands.
 _CONTRACTIONS = frozenset(contraction.ROWS.values())
-_BATCH_NORM = normalization.ROWS["batch_norm"]  # its result, too, if the operand is dense
+# So do the results of these, if the operand is dense.
+_OF_DENSE = frozenset(
+    {normalization.ROWS["batch_norm"], pooling.ROWS["max_pool2d"], pooling.ROWS["avg_pool2d"]}
+)
 _WITHOUT_DATA = frozenset(recurrent.ROWS.values())
 
 
@@ -90,12 +93,12 @@ class ExecutedMemory:
 
     def _is_new(self, node: Node, row: OperatorRow, operands: Mapping[Node, Any]) -> bool:
         """True if the result is known to be new memory with the recorded strides, so the call is not run."""
-        is_batch_norm = row.emit is _BATCH_NORM
-        if not (is_batch_norm or row.emit in _CONTRACTIONS or _is_one_kernel(node.target)):
+        needs_dense = row.emit in _OF_DENSE
+        if not (needs_dense or row.emit in _CONTRACTIONS or _is_one_kernel(node.target)):
             return False
         if not all(self._is_as_recorded(leaf, operands[leaf]) for leaf in operands):
             return False
-        return not is_batch_norm or _is_dense(operands[node.all_input_nodes[0]].region)
+        return not needs_dense or _is_dense(operands[node.all_input_nodes[0]].region)
 
     def _found(
         self, result: torch.Tensor, recorded: Any, calls: _Calls, fresh: dict[int, Hashable], name: Hashable
