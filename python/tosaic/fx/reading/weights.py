@@ -64,8 +64,7 @@ def _watch(tensor: torch.Tensor, name: str, memory: _Memory | None = None) -> Ca
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
     """
-    storage, size, address, _ = memory or _require_memory(tensor, name)
-    start = storage.data_ptr()
+    storage, start, size, address, _, _ = memory or _require_memory(tensor, name)
     try:
         version = tensor._version
     except RuntimeError:  # tensors of inference mode have no version
@@ -156,9 +155,9 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
-# The storage of a tensor, its size in bytes, the address of the tensor, and whether its elements are dense,
-# that is in the order of their indices.
-_Memory = tuple[Any, int, int, bool]
+# The storage of a tensor, its address and its size in bytes; the address of the tensor, the bytes of its
+# elements, and whether these are dense, that is in the order of their indices.
+_Memory = tuple[Any, int, int, int, int, bool]
 
 
 def _require_memory(tensor: Any, name: str) -> _Memory:
@@ -166,27 +165,25 @@ def _require_memory(tensor: Any, name: str) -> _Memory:
     if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
         raise _no_memory(tensor, name)
     storage, address, is_dense = tensor.untyped_storage(), tensor.data_ptr(), tensor.is_contiguous()
-    size, found = tensor.itemsize, storage.nbytes()
-    if is_dense:
-        span = tensor.nbytes
-    else:
+    start, found, size = storage.data_ptr(), storage.nbytes(), tensor.nbytes
+    span = size
+    if not is_dense and size:
         steps = zip(tensor.shape, tensor.stride(), strict=True)
-        span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
-    needed = tensor.storage_offset() * size + span
-    if span and found < needed:
+        span = (1 + sum((count - 1) * stride for count, stride in steps)) * tensor.itemsize
+    if span and address + span > start + found:
         raise invalid(
             "import",
             f"the memory of the constant '{name}' was freed or cut",
-            expected=f"a storage of at least {needed} bytes",
+            expected=f"a storage of at least {tensor.storage_offset() * tensor.itemsize + span} bytes",
             got=f"{found} bytes",
             hint="Export the module while it has its weights",
         )
-    return storage, found, address, is_dense
+    return storage, start, found, address, size, is_dense
 
 
-def _key(tensor: torch.Tensor, address: int, code: int) -> tuple[Any, ...]:
+def _key(tensor: torch.Tensor, address: int, code: int, is_dense: bool) -> tuple[Any, ...]:
     """Returns what is equal for tensors that share all of their elements."""
-    return address, code, tensor.shape, tensor.stride(), tensor.is_neg()
+    return address, code, tensor.shape, tensor.is_neg(), None if is_dense else tensor.stride()
 
 
 class Weights:
@@ -210,9 +207,9 @@ class Weights:
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
-        _, _, address, is_dense = memory
-        key = _key(tensor, address, code)
-        _, _, shape, _, is_negated = key
+        _, _, _, address, size, is_dense = memory
+        key = _key(tensor, address, code, is_dense)
+        _, _, shape, is_negated, _ = key
         if address and key in self._tied:
             return self._tied[key]
         changed = _watch(tensor, name, memory)
@@ -226,7 +223,7 @@ class Weights:
                 f"'{name}' is not dense (strides {tuple(tensor.stride())}) and was copied",
                 name,
             )
-        constant = _core.Constant(name, kind, code, shape, address, owner.nbytes, owner, changed)
+        constant = _core.Constant(name, kind, code, shape, address, size, owner, changed)
         self._tensors[id(tensor)] = self._tied[key] = constant
         self._changes[id(tensor)] = changed
         return constant
@@ -265,7 +262,7 @@ class Weights:
         self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
 
     def _constant_of(self, tensor: torch.Tensor) -> _core.Constant | None:
-        key = _key(tensor, tensor.data_ptr(), CODE_OF[tensor.dtype])
+        key = _key(tensor, tensor.data_ptr(), CODE_OF[tensor.dtype], tensor.is_contiguous())
         return self._tensors.get(id(tensor)) or self._tied.get(key)
 
     def numbers(self, tensor: torch.Tensor) -> NDArray[Any]:
