@@ -2,6 +2,9 @@
 // operator, with the values of nodes in place of nodes.
 //
 //   conv2d(input, weight, padding=[1, 1])    ->    [Ref, Ref, None, [1, 1], [1, 1], [1, 1], 1]
+//
+// `PlainCalls` reads a whole call by its row, without steps in Python before that of the row, if nothing about
+// the call is special. Most calls are so, and an importer spends most of its time on them.
 #include <algorithm>
 #include <vector>
 
@@ -82,13 +85,12 @@ struct Reader {
   }
 };
 
-py::tuple read_arguments(const ArgumentTypes& types, const py::sequence& args, const py::dict& kwargs,
-                         const py::tuple& names, const py::tuple& defaults, const py::dict& env,
-                         const py::object& resolved) {
+// The arguments in the order of `names`, as a list.
+py::list arguments_of(Reader& reader, py::handle args, py::handle kwargs, const py::tuple& names,
+                      const py::tuple& defaults) {
   const py::object given = checked(PySequence_Fast(args.ptr(), "arguments are a sequence"));
   const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(given.ptr()));
   const std::size_t total = std::max(count, names.size());
-  Reader reader{types, env, resolved};
   py::list values(total);
   for (std::size_t i = 0; i < total; ++i) {
     PyObject* argument = nullptr;
@@ -101,8 +103,81 @@ py::tuple read_arguments(const ArgumentTypes& types, const py::sequence& args, c
     }
     PyList_SET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i), reader.value_of(argument).release().ptr());
   }
+  return values;
+}
+
+py::tuple read_arguments(const ArgumentTypes& types, const py::sequence& args, const py::dict& kwargs,
+                         const py::tuple& names, const py::tuple& defaults, const py::dict& env,
+                         const py::object& resolved) {
+  Reader reader{types, env, resolved};
+  py::list values = arguments_of(reader, args, kwargs, names, defaults);
   return py::make_tuple(std::move(values), reader.only_plain);
 }
+
+py::object attribute(py::handle object, const char* name) {
+  return checked(PyObject_GetAttr(object.ptr(), interned(name)));
+}
+
+void set_attribute(py::handle object, const char* name, py::handle value) {
+  if (PyObject_SetAttr(object.ptr(), interned(name), value.ptr()) != 0) throw py::error_already_set();
+}
+
+// Reads calls with arguments that `ArgumentTypes` knows, and with one recorded result of a known dtype and size.
+class PlainCalls {
+ public:
+  PlainCalls(ArgumentTypes types, py::type recorded, py::dict codes)
+      : types_(std::move(types)), recorded_(std::move(recorded)), codes_(std::move(codes)) {}
+
+  // The value of the call, or None if the call is not plain: then nothing was written.
+  [[nodiscard]] py::object read(py::handle node, py::handle row, const py::dict& env, py::handle writer,
+                                const py::object& resolved, const py::object& otherwise) const {
+    const py::object meta = attribute(node, "meta");
+    PyObject* const recorded =
+        PyDict_Check(meta.ptr()) ? PyDict_GetItem(meta.ptr(), interned("val")) : nullptr;
+    if (recorded == nullptr || !py::type::handle_of(recorded).is(recorded_)) return py::none();
+    PyObject* const code = PyDict_GetItemWithError(codes_.ptr(), attribute(recorded, "dtype").ptr());
+    if (code == nullptr) {
+      if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+      return py::none();
+    }
+    const py::object shape = attribute(recorded, "shape");
+    if (!PyTuple_Check(shape.ptr()) ||
+        !all_items(shape.ptr(), [](PyObject* size) { return PyLong_CheckExact(size); }))
+      return py::none();
+    Reader reader{types_, env, resolved};
+    const py::list values = arguments_of(reader, attribute(node, "args"), attribute(node, "kwargs"),
+                                         attribute(row, "names"), attribute(row, "defaults"));
+    if (!reader.only_plain || is_training(row, values)) return py::none();
+    set_attribute(writer, "dtype", code);
+    set_attribute(writer, "shape", shape);
+    set_attribute(writer, "is_complex", Py_False);
+    py::object made = emitted(row, writer, values);
+    return made.is_none()
+               ? checked(PyObject_CallFunctionObjArgs(otherwise.ptr(), row.ptr(), values.ptr(), nullptr))
+               : made;
+  }
+
+ private:
+  static bool is_training(py::handle row, const py::list& values) {
+    if (PyTuple_GET_SIZE(attribute(row, "training_at").ptr()) == 0) return false;
+    return PyObject_IsTrue(
+               checked(PyObject_CallMethodOneArg(row.ptr(), interned("is_training"), values.ptr())).ptr()) !=
+           0;
+  }
+
+  static py::object emitted(py::handle row, py::handle writer, const py::list& values) {
+    const auto count = static_cast<std::size_t>(PyList_GET_SIZE(values.ptr()));
+    std::vector<PyObject*> operands{writer.ptr()};
+    operands.reserve(count + 1);
+    for (std::size_t i = 0; i < count; ++i)
+      operands.push_back(PyList_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)));
+    return checked(PyObject_Vectorcall(attribute(row, "emit").ptr(), operands.data(), count + 1, nullptr));
+  }
+
+  ArgumentTypes types_;
+  py::type recorded_;
+  py::dict codes_;
+};
 
 }  // namespace
 
@@ -117,6 +192,16 @@ void bind_call_arguments(py::module_& m) {
         "Returns the arguments of a call in the order of the parameters `names`, nodes by their values in "
         "`env`; `resolved` computes other values. The second result is False if an argument may be, or "
         "contain, something else than tensor values and constants.");
+  py::class_<PlainCalls>(m, "PlainCalls", "Reads the calls of an FX graph about which nothing is special.")
+      .def(py::init<ArgumentTypes, py::type, py::dict>(), py::arg("types"), py::arg("recorded"),
+           py::arg("codes"),
+           "`recorded` is the type of a recorded tensor, `codes` are the positions in DTYPES of its dtypes.")
+      .def("read", &PlainCalls::read, py::arg("node"), py::arg("row"), py::arg("env"), py::arg("writer"),
+           py::arg("resolved"), py::arg("otherwise"),
+           "Reads a call by its row, or by `otherwise(row, arguments)` if the row returns None. Returns None "
+           "before it writes anything if an argument is no tensor value or constant, if the size of the "
+           "result "
+           "is not known, or in training mode.");
 }
 
 }  // namespace tosaic::python

@@ -197,6 +197,18 @@ def read_arguments(
     resolved: Callable[[Any], Any],
 ) -> tuple[list[Any], bool]: ...
 
+class PlainCalls:
+    def __init__(self, types: ArgumentTypes, recorded: type, codes: dict[Any, int]) -> None: ...
+    def read(
+        self,
+        node: Any,
+        row: Any,
+        env: dict[Any, Any],
+        writer: Any,
+        resolved: Callable[[Any], Any],
+        otherwise: Callable[[Any, list[Any]], Any],
+    ) -> Any: ...
+
 class GraphBuilder:
     def __init__(self, name: str, stage: str = "exported") -> None: ...
     def add_input(

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models.zoo import build
 from torch import nn
 from tosaic import _core
 from tosaic.fx import from_exported
+from tosaic.fx.reading.importer import Importer
 from tosaic.torch_operators.value import NoValue, Ref
 
 NAMES = ("input", "size", "factor")
@@ -111,3 +113,28 @@ def test_an_import_leaves_nothing_for_the_garbage_collector() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "llama2", "unet"])
+def test_plain_calls_are_read_as_all_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = build(name).export()
+    reads = []
+
+    class Counted:
+        def read(self, *args: Any) -> Any:
+            reads.append(plain.read(*args))
+            return reads[-1]
+
+    plain = Importer.plain_calls
+    assert plain is not None
+    monkeypatch.setattr(Importer, "plain_calls", Counted())
+    fast = str(from_exported(exported).graph)
+    assert sum(made is not None for made in reads) > 0.8 * len(reads) > 20
+    monkeypatch.setattr(Importer, "plain_calls", None)
+    assert str(from_exported(exported).graph) == fast
+
+
+def test_a_call_in_training_mode_is_reported() -> None:
+    exported = torch.export.export(nn.Dropout(0.5).train(), (torch.ones(2, 3),))
+    rules = [each.rule for each in from_exported(exported).diagnostics]
+    assert "training" in rules

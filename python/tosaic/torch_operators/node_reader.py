@@ -44,6 +44,8 @@ class NodeReader(Reader):
     """
 
     argument_types: ClassVar[_core.ArgumentTypes]
+    plain_calls: ClassVar[_core.PlainCalls | None] = None
+    """Reads most calls faster than `read_row`, with the same result; None if the nodes are not torch's."""
 
     def __init__(self, writer: NodeWriter, owner: Any = None) -> None:
         super().__init__(writer, owner)
@@ -137,6 +139,8 @@ class NodeReader(Reader):
         env, writer, nested, in_place = self.env, self.writer, self.nested, self.in_place
         foreign, places, outermost = writer.shared.foreign, nested.wrapped.places, nested.own_place
         node, at, read_row = None, outermost, self.read_row
+        read_plain = None if self.plain_calls is None or foreign else self.plain_calls.read
+        resolved, otherwise = self.resolved, self.read_otherwise
         try:
             for node, row in zip(self.nodes, self._rows, strict=True):
                 if places and (place := places.get(node, outermost)) is not at:
@@ -146,7 +150,10 @@ class NodeReader(Reader):
                     in_place.refresh(node, row)
                 if row is not None and row.is_ordinary and not foreign:
                     writer.node, writer.row = node, row
-                    env[node] = read_row(node, row)
+                    made = None
+                    if row.is_plain and read_plain is not None:
+                        made = read_plain(node, row, env, writer, resolved, otherwise)
+                    env[node] = read_row(node, row) if made is None else made
                 else:
                     self._read_other(node, row)
         except MemoryError:

@@ -110,6 +110,8 @@ class OperatorRow:
         ``operator.getitem``.
     is_ordinary : bool
         False for these three, and for an operator without parameters.
+    is_plain : bool
+        True if a row of the table reads the call, which returns one tensor and writes no operand.
     training_at : tuple of int
         Positions of the parameters that distinguish training from inference.
     """
@@ -126,6 +128,7 @@ class OperatorRow:
         "fills",
         "getitem",
         "is_ordinary",
+        "is_plain",
         "is_pointwise",
         "mutates",
         "name",
@@ -167,6 +170,7 @@ class OperatorRow:
         self.is_ordinary = bool(parameters) and not (self.dropped or self.evaluated)
         # The table does not read results of dynamic types.
         self.single = len(schema.results) == 1 and schema.results[0].is_tensor
+        self.is_plain = self.is_ordinary and emit is not None and self.single and not self.mutates
         self.returned = [_returned(each, schema.results) for each in parameters]
         self.is_pointwise = schema.is_pointwise or base in ("copy", "copy_")
         self.returns_operand = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -74,6 +74,7 @@ class Importer(NodeReader):
     """
 
     argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, _LISTS)
+    plain_calls = _core.PlainCalls(argument_types, FakeTensor, CODE_OF)
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
