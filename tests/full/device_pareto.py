@@ -33,7 +33,7 @@ from tosaic.quantizing import Mix
 from tosaic.report.curve import Line, curve_svg
 
 RESULTS = ROOT / "build" / "full" / "device_pareto"
-ARM = ROOT / "build" / "full" / "device_costs"
+ARM = ROOT / "build" / "full" / "device_costs" / "ethos-u85-256"
 PAGE = ROOT / "docs" / "measured" / "device_pareto.md"
 CASES = ("ds_cnn", "bert4", "deit_tiny", "mobilevit")
 DEVICE, MODE = "ethos-u85-256", "Sram_Only"
