@@ -10,6 +10,10 @@ from pathlib import Path
 import pattern_traces
 import pytest
 
+# Each CPU has a process of pytest, so more threads of torch would wait for each other. And a child of os.fork
+# could wait forever for threads that only its parent has. Torch is not loaded yet.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
