@@ -307,6 +307,23 @@ ScaledInteger added_to_infinity(IntegerBuilder& build, Term first, Term second, 
   return out;
 }
 
+// The integers of a term that hides no infinity; nothing for other terms.
+std::optional<DType> integers_of(const IntegerBuilder& build, const Term& term) {
+  if (!term.scaled || term.factor == 0 || term.is_hiding()) return std::nullopt;
+  return build.type(term.scaled->id).dtype;
+}
+
+// The unit of a sum. If two addends of 8 bits have different units, the coarser one gets the factor 2^19, and of 16
+// bits 2^14, as in TensorFlow Lite: Ethos-U55 and U65 add them in one operation with this factor only.
+double unit_of_sum(const IntegerBuilder& build, const Term& first, const Term& second) {
+  const std::optional<DType> type = integers_of(build, first);
+  const bool is_alike = type == integers_of(build, second) && (type == DType::kI8 || type == DType::kI16);
+  if (!is_alike) return common_unit({first, second});
+  const double a = first.scaled->scale() * std::abs(first.factor),
+               b = second.scaled->scale() * std::abs(second.factor);
+  return a == b ? common_unit({first, second}) : std::ldexp(std::max(a, b), type == DType::kI8 ? -19 : -14);
+}
+
 ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second, bool subtracts) {
   if (subtracts && second.is_hiding()) throw NoIntegerForm(kPlusInfinity);
   if ((first.is_hiding() && (subtracts || !is_mask(second))) || (second.is_hiding() && !is_mask(first)))
@@ -315,7 +332,7 @@ ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second
   if (subtracts) require_finite(second);
   const Masked a = without_infinity(first, b_size);
   const Masked b = subtracts ? Masked{second, 0} : without_infinity(second, a_size);
-  const double unit = common_unit({a.term, b.term});
+  const double unit = unit_of_sum(build, a.term, b.term);
   const Integers x = in_unit(build, a.term, unit), y = in_unit(build, b.term, unit);
   ScaledInteger out = sum_of(build, x, y, unit, subtracts);
   const double finite = std::max(a.finite, b.finite);
