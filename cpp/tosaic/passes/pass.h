@@ -162,7 +162,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
 // Gives chains of operators leading axes of extent 1 if fewer bytes are then read in two shapes. Takes graphs
 // at stage tosa.
-[[nodiscard]] std::optional<Graph> unit_axes(const Graph& graph);
+[[nodiscard]] std::optional<Graph> unit_axes(const Graph& graph, const PassOptions& options = {});
 // Stores i32 constants that are combined with widened integers as narrow ones with a RESCALE. Takes graphs at
 // stage tosa.
 [[nodiscard]] std::optional<Graph> narrow_operands(const Graph& graph);
@@ -173,7 +173,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> split_rescales(const Graph& graph);
 // Computes what is between two MATMULs over integers by heads, rows or windows, one after the other, where
 // that takes less memory. Takes graphs at stage tosa.
-[[nodiscard]] std::optional<Graph> split_attentions(const Graph& graph);
+[[nodiscard]] std::optional<Graph> split_attentions(const Graph& graph, const PassOptions& options = {});
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});
 

@@ -252,6 +252,12 @@ std::vector<TypeMode> type_modes(Op op, std::size_t operand_count) {
   return modes;
 }
 
+bool moves(const TargetSpec& target, Op op, DType dtype) {
+  return std::ranges::any_of(type_modes(op, 1), [&](const TypeMode& mode) {
+    return mode.dtypes.front() == dtype && mode.need.met_by(target.features);
+  });
+}
+
 const Need* untyped_need(Op op) {
   if (op == Op::kTosaCondIf || op == Op::kTosaWhileLoop) return &kControl;
   return op == Op::kTosaCustom ? &kBoth : nullptr;

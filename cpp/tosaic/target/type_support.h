@@ -38,6 +38,9 @@ struct TypeMode {
 // operators of other stages, and for TOSA operators that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
+// True if the target has the tosa.* operator, which moves elements, for tensors of the dtype.
+[[nodiscard]] bool moves(const TargetSpec& target, Op op, DType dtype);
+
 // What an operator needs that takes tensors of any dtype (CUSTOM, COND_IF, WHILE_LOOP); null for other
 // operators.
 [[nodiscard]] const Need* untyped_need(Op op);

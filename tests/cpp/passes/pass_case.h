@@ -108,11 +108,17 @@ inline void require_same(const std::vector<std::vector<double>>& a, const std::v
 // for the inputs `elements` (results_of).
 template <class P>
 Graph changed_by(P pass, const Graph& graph, const std::vector<std::vector<double>>& elements = {}) {
+  const auto run = [&](const Graph& before) {
+    if constexpr (std::is_invocable_v<P, const Graph&>)
+      return pass(before);
+    else
+      return pass(before, PassOptions{});
+  };
   verify(graph);
-  std::optional<Graph> after = pass(graph);
+  std::optional<Graph> after = run(graph);
   REQUIRE(after.has_value());
   verify(*after);
-  CHECK_FALSE(pass(*after).has_value());
+  CHECK_FALSE(run(*after).has_value());
   require_same(results_of(graph, elements), results_of(*after, elements));
   return std::move(*after);
 }

@@ -225,6 +225,12 @@ TEST_CASE("attentions stay whole", "[passes][split-attentions]") {
     c.rows = 8;
     CHECK_FALSE(split_attentions(attention(c)));
   }
+  SECTION("if the target cannot concatenate the results") {
+    PassOptions options;
+    CHECK(split_attentions(attention({}), options));
+    options.target = target::parse_target("TOSA-1.0+FP");
+    CHECK_FALSE(split_attentions(attention({}), options));
+  }
   SECTION("if the scores are an output") {
     Attention c;
     const ValueId x = c.x();

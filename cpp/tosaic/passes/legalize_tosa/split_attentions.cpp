@@ -30,6 +30,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/type_support.h"
 
 namespace tosaic::passes {
 namespace {
@@ -117,8 +118,9 @@ struct Region {
 
 class SplitAttentions {
  public:
-  explicit SplitAttentions(const Graph& graph)
+  SplitAttentions(const Graph& graph, const target::TargetSpec& target)
       : graph_(graph),
+        target_(target),
         axis_(graph.values().size(), kNoAxis),
         owner_(graph.values().size(), kNone),
         region_(graph.nodes().size(), kNone),
@@ -248,11 +250,13 @@ class SplitAttentions {
     return found;
   }
 
-  // True if no output is a result other than the last, and the last result is not yet a part of a
-  // concatenation.
+  // True if no output is a result other than the last, and the last result can be concatenated and is not yet
+  // a part of a concatenation.
   [[nodiscard]] bool is_closed(const std::vector<NodeId>& reached) const {
-    const auto users = graph_.users(result(reached.back()));
-    return std::ranges::none_of(users,
+    const ValueId last = result(reached.back());
+    const auto users = graph_.users(last);
+    return target::moves(target_, Op::kTosaConcat, graph_.type(last).dtype) &&
+           std::ranges::none_of(users,
                                 [&](NodeId user) { return graph_.node(user).op == Op::kTosaConcat; }) &&
            std::ranges::none_of(
                reached, [&](NodeId id) { return id != reached.back() && graph_.is_output(result(id)); });
@@ -615,6 +619,7 @@ class SplitAttentions {
   }
 
   const Graph& graph_;
+  const target::TargetSpec& target_;
   std::vector<int> axis_;            // by value: the axis of a result that is split
   std::vector<std::size_t> owner_;   // by value: its region
   std::vector<std::size_t> region_;  // by node
@@ -630,6 +635,8 @@ class SplitAttentions {
 
 }  // namespace
 
-std::optional<Graph> split_attentions(const Graph& graph) { return SplitAttentions(graph).run(); }
+std::optional<Graph> split_attentions(const Graph& graph, const PassOptions& options) {
+  return SplitAttentions(graph, options.target).run();
+}
 
 }  // namespace tosaic::passes

@@ -8,7 +8,8 @@
 //
 // Vela copies a tensor that is read in two shapes. A linear layer is a convolution, with four axes, and the
 // sums and norms next to it have those of torch's program. The operators of a chain compute in any number of
-// axes: elementwise operators, reductions and movement that read one another.
+// axes: elementwise operators, reductions and movement that read one another, of tensors that the target can
+// reshape.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/type_support.h"
 
 namespace tosaic::passes {
 namespace {
@@ -93,8 +95,9 @@ QParamsRef with_more_axes(const QParamsRef& qparams, std::int64_t more) {
 
 class UnitAxes {
  public:
-  explicit UnitAxes(const Graph& graph)
+  UnitAxes(const Graph& graph, const target::TargetSpec& target)
       : graph_(graph),
+        target_(target),
         chain_(graph.nodes().size()),
         is_wide_(graph.nodes().size(), false),
         from_(graph.values().size()),
@@ -137,12 +140,17 @@ class UnitAxes {
   [[nodiscard]] bool is_of_chain(const Node& node) const {
     if (node.result_count != 1 || !node.regions.empty() || !with_more_axes(node, 1)) return false;
     const std::size_t rank = graph_.type(graph_.result(node)).rank();
-    if (rank == 0 || rank >= kAxes) return false;
+    if (rank == 0 || rank >= kAxes || !can_reshape(graph_.result(node))) return false;
     for (std::size_t i = 0; i < node.operand_count; ++i)
       if (const ValueId operand = graph_.operands(node)[i];
-          operand.valid() && !info(node.op).is_table(i) && graph_.type(operand).rank() != rank)
+          operand.valid() && !info(node.op).is_table(i) &&
+          (graph_.type(operand).rank() != rank || (is_read(node, i) && !can_reshape(operand))))
         return false;
     return true;
+  }
+
+  [[nodiscard]] bool can_reshape(ValueId value) const {
+    return target::moves(target_, Op::kTosaReshape, graph_.type(value).dtype);
   }
 
   void find_chains() {
@@ -311,6 +319,7 @@ class UnitAxes {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   const Graph& graph_;
+  const target::TargetSpec& target_;
   std::vector<std::size_t> chain_;            // by node: a node of the same chain, up to the first one
   std::vector<bool> is_wide_;                 // by node, also by chain: computes in four axes
   std::vector<ValueId> from_;                 // by value: the tensor of which it is a reshaped form
@@ -322,6 +331,8 @@ class UnitAxes {
 
 }  // namespace
 
-std::optional<Graph> unit_axes(const Graph& graph) { return UnitAxes(graph).run(); }
+std::optional<Graph> unit_axes(const Graph& graph, const PassOptions& options) {
+  return UnitAxes(graph, options.target).run();
+}
 
 }  // namespace tosaic::passes
