@@ -69,12 +69,14 @@ std::int64_t bits_of(DType dtype) {
 
 bool is_power_of_two(std::int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
 
-// True if the factor is 1 for all channels.
-bool is_by_one(const Rescale& attrs) {
+// True if this is the factor of all channels.
+bool is_by(const Rescale& attrs, std::int64_t factor) {
   for (std::size_t i = 0; i < attrs.multiplier.size(); ++i)
-    if (attrs.multiplier[i] != std::int64_t{1} << attrs.shift[i]) return false;
+    if (attrs.multiplier[i] != factor << attrs.shift[i]) return false;
   return true;
 }
+
+bool is_by_one(const Rescale& attrs) { return is_by(attrs, 1); }
 
 bool is_by_shift(const Rescale& attrs) { return std::ranges::all_of(attrs.multiplier, is_power_of_two); }
 
@@ -114,6 +116,14 @@ bool scales_operand(const Machine& machine, Op reader, bool by_one, DType from) 
     return narrow || by_one;
   }
   return by_one && (reader == Op::kTosaReduceSum || reader == Op::kTosaRescale);
+}
+
+// True if a sum scales both operands itself on every machine: one of them, but not both, has the factor 2^19, or
+// 2^14 for 16 bits.
+bool scales_both(Op reader, const Rescale& a, const Rescale& b, DType from) {
+  if (reader != Op::kTosaAdd && reader != Op::kTosaSub) return false;
+  const std::int64_t factor = std::int64_t{1} << (from == DType::kI16 ? 14 : 19);
+  return bits_of(from) <= 16 && is_by(a, factor) != is_by(b, factor);
 }
 
 bool scales_result(const Machine& machine, const Graph& graph, const Operation& writer, const Rescale& by) {
@@ -173,33 +183,37 @@ void Operations::merge_rescale(std::size_t at) {
 }
 
 bool Operations::try_reader(Operation& rescale) {
-  const auto fits = [&](const Operation& each, Op reader) {
+  const auto is_plain = [&](const Operation& each) {
     const Rescale& attrs = rescale_of(*graph_, each);
     const DType from = dtype_read(*graph_, each);
     return is_internal(each.result) && attrs.output_zp == 0 && !attrs.per_channel && !attrs.input_unsigned &&
            !attrs.output_unsigned && (attrs.input_zp == 0 || bits_of(from) == 8) &&
-           never_saturates(attrs, from) && scales_operand(*machine_, reader, is_by_one(attrs), from);
+           never_saturates(attrs, from);
   };
   if (readers_[rescale.result.index()].size() != 1) return false;
   Operation& reader = all_[readers_[rescale.result.index()].front()];
-  if (!fits(rescale, reader.op) || reader.scales_reads) return false;
-  if (reader.reads.size() == 1) {
-    move_into_reader(rescale, reader);
-    return true;
-  }
-  if (reader.reads.size() != 2) return false;
-  const ValueId other = reader.reads[reader.reads[0] == rescale.result ? 1 : 0];
+  if (reader.scales_reads || reader.reads.size() > 2 || !is_plain(rescale)) return false;
+  const Rescale& attrs = rescale_of(*graph_, rescale);
   const DType from = dtype_read(*graph_, rescale);
-  if (graph_->type(other).dtype == from) {
+  const bool scales = scales_operand(*machine_, reader.op, is_by_one(attrs), from);
+  if (reader.reads.size() == 1) {
+    if (scales) move_into_reader(rescale, reader);
+    return scales;
+  }
+  const ValueId other = reader.reads[reader.reads[0] == rescale.result ? 1 : 0];
+  if (scales && graph_->type(other).dtype == from) {
     move_into_reader(rescale, reader);
     return true;
   }
   const std::int32_t second = writers_[other.index()];
   if (second < 0 || other == rescale.result) return false;
   Operation& partner = all_[static_cast<std::size_t>(second)];
-  if (partner.op != Op::kTosaRescale || partner.is_merged || !fits(partner, reader.op) ||
+  if (partner.op != Op::kTosaRescale || partner.is_merged || !is_plain(partner) ||
       dtype_read(*graph_, partner) != from)
     return false;
+  const Rescale& by = rescale_of(*graph_, partner);
+  const bool both = scales && scales_operand(*machine_, reader.op, is_by_one(by), from);
+  if (!both && !scales_both(reader.op, attrs, by, from)) return false;
   move_into_reader(rescale, reader);
   move_into_reader(partner, reader);
   return true;
