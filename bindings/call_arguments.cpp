@@ -3,8 +3,8 @@
 //
 //   conv2d(input, weight, padding=[1, 1])    ->    [Ref, Ref, None, [1, 1], [1, 1], [1, 1], 1]
 //
-// `PlainCalls` reads a whole call by its row, without steps in Python before that of the row, if nothing about
-// the call is special. Most calls are so, and an importer spends most of its time on them.
+// `PlainCalls` reads a whole call by its row, without steps in Python before that of the row, if nothing
+// about the call is special. Most calls are so, and an importer spends most of its time on them.
 #include <algorithm>
 #include <vector>
 
@@ -122,7 +122,8 @@ void set_attribute(py::handle object, const char* name, py::handle value) {
   if (PyObject_SetAttr(object.ptr(), interned(name), value.ptr()) != 0) throw py::error_already_set();
 }
 
-// Reads calls with arguments that `ArgumentTypes` knows, and with one recorded result of a known dtype and size.
+// Reads calls with arguments that `ArgumentTypes` knows, and with one recorded result of a known dtype and
+// size.
 class PlainCalls {
  public:
   PlainCalls(ArgumentTypes types, py::type recorded, py::dict codes)

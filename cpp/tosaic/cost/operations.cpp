@@ -118,8 +118,8 @@ bool scales_operand(const Machine& machine, Op reader, bool by_one, DType from) 
   return by_one && (reader == Op::kTosaReduceSum || reader == Op::kTosaRescale);
 }
 
-// True if a sum scales both operands itself on every machine: one of them, but not both, has the factor 2^19, or
-// 2^14 for 16 bits.
+// True if a sum scales both operands itself on every machine: one of them, but not both, has the factor 2^19,
+// or 2^14 for 16 bits.
 bool scales_both(Op reader, const Rescale& a, const Rescale& b, DType from) {
   if (reader != Op::kTosaAdd && reader != Op::kTosaSub) return false;
   const std::int64_t factor = std::int64_t{1} << (from == DType::kI16 ? 14 : 19);

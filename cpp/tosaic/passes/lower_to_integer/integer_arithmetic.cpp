@@ -313,8 +313,8 @@ std::optional<DType> integers_of(const IntegerBuilder& build, const Term& term) 
   return build.type(term.scaled->id).dtype;
 }
 
-// The unit of a sum. If two addends of 8 bits have different units, the coarser one gets the factor 2^19, and of 16
-// bits 2^14, as in TensorFlow Lite: Ethos-U55 and U65 add them in one operation with this factor only.
+// The unit of a sum. If two addends of 8 bits have different units, the coarser one gets the factor 2^19, and
+// of 16 bits 2^14, as in TensorFlow Lite: Ethos-U55 and U65 add them in one operation with this factor only.
 double unit_of_sum(const IntegerBuilder& build, const Term& first, const Term& second) {
   const std::optional<DType> type = integers_of(build, first);
   const bool is_alike = type == integers_of(build, second) && (type == DType::kI8 || type == DType::kI16);
