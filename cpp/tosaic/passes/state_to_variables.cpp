@@ -34,10 +34,9 @@ ConstantRef initial_of(const Input& input, const Value& value) {
 class Conversion {
  public:
   Conversion(const Graph& source, const target::TargetSpec& target)
-      : source_(source), map_(source.values().size()) {
-    for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
-      if (mode.need.met_by(target.features)) dtypes_.push_back(mode.dtypes.front());
-  }
+      : source_(source),
+        dtypes_(target::dtypes_of(target, Op::kTosaVariable, 0)),
+        map_(source.values().size()) {}
 
   std::optional<Graph> run() {
     if (source_.stage != Stage::kTosa || !std::ranges::any_of(source_.inputs(), [this](const Input& input) {

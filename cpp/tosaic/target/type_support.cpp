@@ -252,10 +252,11 @@ std::vector<TypeMode> type_modes(Op op, std::size_t operand_count) {
   return modes;
 }
 
-bool moves(const TargetSpec& target, Op op, DType dtype) {
-  return std::ranges::any_of(type_modes(op, 1), [&](const TypeMode& mode) {
-    return mode.dtypes.front() == dtype && mode.need.met_by(target.features);
-  });
+std::vector<DType> dtypes_of(const TargetSpec& target, Op op, std::size_t operand_count) {
+  std::vector<DType> out;
+  for (const TypeMode& mode : type_modes(op, operand_count))
+    if (mode.need.met_by(target.features)) out.push_back(mode.dtypes.front());
+  return out;
 }
 
 const Need* untyped_need(Op op) {

@@ -38,8 +38,9 @@ struct TypeMode {
 // operators of other stages, and for TOSA operators that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
-// True if the target has the tosa.* operator, which moves elements, for tensors of the dtype.
-[[nodiscard]] bool moves(const TargetSpec& target, Op op, DType dtype);
+// The dtypes with which the target has an operator whose operands and results all have one dtype, such as
+// RESHAPE, CONCAT and VARIABLE.
+[[nodiscard]] std::vector<DType> dtypes_of(const TargetSpec& target, Op op, std::size_t operand_count);
 
 // What an operator needs that takes tensors of any dtype (CUSTOM, COND_IF, WHILE_LOOP); null for other
 // operators.

@@ -1,5 +1,5 @@
-// split-attentions: computes an attention, from its first MATMUL to its second one, in parts. The pass
-// does so where the parts, one after the other, need less memory than the whole.
+// split-attentions: computes an attention in parts, one after the other, if this needs less memory. An
+// attention is everything from the MATMUL of the scores to the MATMUL with the values.
 //
 //   %s: i32[3,n,n] = matmul(%q, %k)              %q.0: i8[1,n,d] = slice(%q)   the same of %k and %v
 //   %p: i8[3,n,n]  = softmax of %s               %s.0: i32[1,n,n] = matmul(%q.0, %k.0)
@@ -7,11 +7,11 @@
 //   %r: i8[3,n,d]  = rescale(%a)                 %r.0: i8[1,n,d] = rescale(matmul(%p.0, %v.0))
 //                                                %r = concat(%r.0, %r.1, %r.2)
 //
-// The scores of an attention over n positions have n * n elements for each head, and a softmax in
-// integers needs several tensors of this size at the same time. A head does not depend on another head,
-// and a row of scores does not depend on another row. So the pass splits the heads. If there is only one
-// head, the pass splits its rows. Slices and the concatenation cost Vela nothing: a part is read from the
-// memory of the whole operand, and written to the memory of the whole result.
+// An attention over n positions has n * n scores for each head, and a softmax in integers needs several
+// tensors of this size at the same time. No head needs another head, and no row of scores needs another
+// row. So the pass splits the heads or, if there is only one head, its rows. Slices and the
+// concatenation cost Vela nothing: a part is read from the memory of the whole operand, and written to
+// the memory of the whole result.
 //
 // The parts of what only the attention reads are made one by one as well. A linear layer in front has its own
 // weights for each head, so that no transpose moves the heads in front of the rows:
@@ -120,7 +120,7 @@ class SplitAttentions {
  public:
   SplitAttentions(const Graph& graph, const target::TargetSpec& target)
       : graph_(graph),
-        target_(target),
+        joined_(target::dtypes_of(target, Op::kTosaConcat, 1)),
         axis_(graph.values().size(), kNoAxis),
         owner_(graph.values().size(), kNone),
         region_(graph.nodes().size(), kNone),
@@ -255,7 +255,7 @@ class SplitAttentions {
   [[nodiscard]] bool is_closed(const std::vector<NodeId>& reached) const {
     const ValueId last = result(reached.back());
     const auto users = graph_.users(last);
-    return target::moves(target_, Op::kTosaConcat, graph_.type(last).dtype) &&
+    return std::ranges::find(joined_, graph_.type(last).dtype) != joined_.end() &&
            std::ranges::none_of(users,
                                 [&](NodeId user) { return graph_.node(user).op == Op::kTosaConcat; }) &&
            std::ranges::none_of(
@@ -552,8 +552,8 @@ class SplitAttentions {
     return op == Op::kTosaReshape || op == Op::kTosaTranspose || op == Op::kTosaSlice;
   }
 
-  // The result is split along `axis`. Returns the axis along which operand 0 has to be split, so that each
-  // part of the result is computed from the same part of it; kNoAxis if the node is left whole.
+  // The result is split along `axis`. Returns the axis along which operand 0 has to be split, so that part k
+  // of the result needs part k of operand 0 only. Returns kNoAxis if the node is not split.
   [[nodiscard]] int axis_before(const Node& node, int axis) const {
     if (node.result_count != 1) return kNoAxis;
     const ValueId result = graph_.result(node);
@@ -619,7 +619,7 @@ class SplitAttentions {
   }
 
   const Graph& graph_;
-  const target::TargetSpec& target_;
+  std::vector<DType> joined_;        // of the tensors that the target can concatenate
   std::vector<int> axis_;            // by value: the axis of a result that is split
   std::vector<std::size_t> owner_;   // by value: its region
   std::vector<std::size_t> region_;  // by node

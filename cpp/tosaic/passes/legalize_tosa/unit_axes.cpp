@@ -6,10 +6,10 @@
 //   %a = add(%r, %b)  %s = reduce_sum(%r)   ->    %a.4 = add(%c, %b.4)  %s.4 = reduce_sum(%c)
 //   %k: i8[1,1,9,8] = reshape(%q)                 %k: i8[1,1,9,8] = %q.4
 //
-// Vela copies a tensor that is read in two shapes. A linear layer is a convolution, with four axes, and the
-// sums and norms next to it have those of torch's program. The operators of a chain compute in any number of
-// axes: elementwise operators, reductions and movement that read one another, of tensors that the target can
-// reshape.
+// Vela copies a tensor that is read in two shapes. A linear layer is a convolution, with four axes, and
+// the sums and norms next to it have those of torch's program. A chain consists of operators that read
+// one another and compute in any number of axes: elementwise operators, reductions and movement. The
+// target must be able to reshape all tensors of a chain.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -97,7 +97,7 @@ class UnitAxes {
  public:
   UnitAxes(const Graph& graph, const target::TargetSpec& target)
       : graph_(graph),
-        target_(target),
+        dtypes_(target::dtypes_of(target, Op::kTosaReshape, 1)),
         chain_(graph.nodes().size()),
         is_wide_(graph.nodes().size(), false),
         from_(graph.values().size()),
@@ -150,7 +150,7 @@ class UnitAxes {
   }
 
   [[nodiscard]] bool can_reshape(ValueId value) const {
-    return target::moves(target_, Op::kTosaReshape, graph_.type(value).dtype);
+    return std::ranges::find(dtypes_, graph_.type(value).dtype) != dtypes_.end();
   }
 
   void find_chains() {
@@ -319,7 +319,7 @@ class UnitAxes {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   const Graph& graph_;
-  const target::TargetSpec& target_;
+  std::vector<DType> dtypes_;                 // of the tensors that the target can reshape
   std::vector<std::size_t> chain_;            // by node: a node of the same chain, up to the first one
   std::vector<bool> is_wide_;                 // by node, also by chain: computes in four axes
   std::vector<ValueId> from_;                 // by value: the tensor of which it is a reshaped form
