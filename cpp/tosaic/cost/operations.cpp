@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "tosaic/ir/attributes.h"
+#include "tosaic/ir/sum_factor.h"
 
 namespace tosaic::cost {
 namespace {
@@ -118,12 +119,11 @@ bool scales_operand(const Machine& machine, Op reader, bool by_one, DType from) 
   return by_one && (reader == Op::kTosaReduceSum || reader == Op::kTosaRescale);
 }
 
-// True if a sum scales both operands itself on every machine: one of them, but not both, has the factor 2^19,
-// or 2^14 for 16 bits.
+// True if every machine scales both operands of a sum and adds them in one operation.
 bool scales_both(Op reader, const Rescale& a, const Rescale& b, DType from) {
   if (reader != Op::kTosaAdd && reader != Op::kTosaSub) return false;
-  const std::int64_t factor = std::int64_t{1} << (from == DType::kI16 ? 14 : 19);
-  return bits_of(from) <= 16 && is_by(a, factor) != is_by(b, factor);
+  const std::optional<int> bits = sum_factor_bits(from);
+  return bits && is_by(a, std::int64_t{1} << *bits) != is_by(b, std::int64_t{1} << *bits);
 }
 
 bool scales_result(const Machine& machine, const Graph& graph, const Operation& writer, const Rescale& by) {

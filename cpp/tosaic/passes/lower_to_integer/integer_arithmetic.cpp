@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/sum_factor.h"
 #include "tosaic/passes/lower_to_integer/function_samples.h"
 #include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
@@ -313,15 +314,15 @@ std::optional<DType> integers_of(const IntegerBuilder& build, const Term& term) 
   return build.type(term.scaled->id).dtype;
 }
 
-// The unit of a sum. If two addends of 8 bits have different units, the coarser one gets the factor 2^19, and
-// of 16 bits 2^14, as in TensorFlow Lite: Ethos-U55 and U65 add them in one operation with this factor only.
+// The unit of a sum. If two addends of one dtype have different units, the coarser one gets the factor of
+// ir/sum_factor.h.
 double unit_of_sum(const IntegerBuilder& build, const Term& first, const Term& second) {
-  const std::optional<DType> type = integers_of(build, first);
-  const bool is_alike = type == integers_of(build, second) && (type == DType::kI8 || type == DType::kI16);
-  if (!is_alike) return common_unit({first, second});
+  const std::optional<DType> dtype = integers_of(build, first);
+  if (!dtype || dtype != integers_of(build, second)) return common_unit({first, second});
+  const std::optional<int> bits = sum_factor_bits(*dtype);
   const double a = first.scaled->scale() * std::abs(first.factor),
                b = second.scaled->scale() * std::abs(second.factor);
-  return a == b ? common_unit({first, second}) : std::ldexp(std::max(a, b), type == DType::kI8 ? -19 : -14);
+  return bits && a != b ? std::ldexp(std::max(a, b), -*bits) : common_unit({first, second});
 }
 
 ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second, bool subtracts) {
