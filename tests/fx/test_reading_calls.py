@@ -128,10 +128,10 @@ def test_plain_calls_are_read_as_all_others(name: str, monkeypatch: pytest.Monke
     plain = Importer.plain_calls
     assert plain is not None
     monkeypatch.setattr(Importer, "plain_calls", Counted())
-    fast = str(from_exported(exported).graph)
+    fast = from_exported(exported).graph.text()
     assert sum(made is not None for made in reads) > 0.8 * len(reads) > 20
     monkeypatch.setattr(Importer, "plain_calls", None)
-    assert str(from_exported(exported).graph) == fast
+    assert from_exported(exported).graph.text() == fast
 
 
 def test_a_call_in_training_mode_is_reported() -> None:

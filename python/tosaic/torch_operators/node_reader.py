@@ -139,8 +139,7 @@ class NodeReader(Reader):
         env, writer, nested, in_place = self.env, self.writer, self.nested, self.in_place
         foreign, places, outermost = writer.shared.foreign, nested.wrapped.places, nested.own_place
         node, at, read_row = None, outermost, self.read_row
-        read_plain = None if self.plain_calls is None or foreign else self.plain_calls.read
-        resolved, otherwise = self.resolved, self.read_otherwise
+        plain_calls, resolved, otherwise = self.plain_calls, self.resolved, self.read_otherwise
         try:
             for node, row in zip(self.nodes, self._rows, strict=True):
                 if places and (place := places.get(node, outermost)) is not at:
@@ -151,8 +150,8 @@ class NodeReader(Reader):
                 if row is not None and row.is_ordinary and not foreign:
                     writer.node, writer.row = node, row
                     made = None
-                    if row.is_plain and read_plain is not None:
-                        made = read_plain(node, row, env, writer, resolved, otherwise)
+                    if row.is_plain and plain_calls is not None:
+                        made = plain_calls.read(node, row, env, writer, resolved, otherwise)
                     env[node] = read_row(node, row) if made is None else made
                 else:
                     self._read_other(node, row)

@@ -99,9 +99,8 @@ class _Program(ProgramReader):
             module_argument_names(ep),
             diagnostics,
         )
-        state, lifted = self._state, self._lifted
         importer.weights = {
-            node.name: state[target] if (target := spec.target) in state else lifted.get(target)
+            node.name: self._tensor_of(spec.target)
             for node, spec in zip(self.placeholders, self.specs, strict=True)
             if spec.kind in WEIGHTS
         }
