@@ -3,8 +3,9 @@
 //
 //   conv2d(input, weight, padding=[1, 1])    ->    [Ref, Ref, None, [1, 1], [1, 1], [1, 1], 1]
 //
-// `PlainCalls` reads a whole call by its row, without steps in Python before that of the row, if nothing
-// about the call is special. Most calls are so, and an importer spends most of its time on them.
+// `PlainCalls` also does what follows: it sets the recorded type of the result, and calls the function
+// of the row. It leaves calls with anything special to Python. Most calls have nothing special, and an
+// importer spends most of its time on them.
 #include <algorithm>
 #include <vector>
 
@@ -122,8 +123,8 @@ void set_attribute(py::handle object, const char* name, py::handle value) {
   if (PyObject_SetAttr(object.ptr(), interned(name), value.ptr()) != 0) throw py::error_already_set();
 }
 
-// Reads calls with arguments that `ArgumentTypes` knows, and with one recorded result of a known dtype and
-// size.
+// Reads a call if `ArgumentTypes` knows the types of all its arguments, and if torch recorded one
+// result whose dtype and sizes are known.
 class PlainCalls {
  public:
   PlainCalls(ArgumentTypes types, py::type recorded, py::dict codes)
@@ -199,10 +200,10 @@ void bind_call_arguments(py::module_& m) {
            "`recorded` is the type of a recorded tensor, `codes` are the positions in DTYPES of its dtypes.")
       .def("read", &PlainCalls::read, py::arg("node"), py::arg("row"), py::arg("env"), py::arg("writer"),
            py::arg("resolved"), py::arg("otherwise"),
-           "Reads a call by its row, or by `otherwise(row, arguments)` if the row returns None. Returns None "
-           "before it writes anything if an argument is no tensor value or constant, if the size of the "
-           "result "
-           "is not known, or in training mode.");
+           "Reads a call by its row, or by `otherwise(row, arguments)` if the row returns None. If an "
+           "argument "
+           "is no tensor value or constant, if the size of the result is not known, or in training mode, "
+           "returns None and has written nothing.");
 }
 
 }  // namespace tosaic::python

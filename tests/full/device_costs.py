@@ -88,7 +88,8 @@ class Measured:
     ----------
     network, flow : str
     delegates, outside : int
-        The delegates of the program, and its calls outside of them but those that quantize and dequantize.
+        The number of delegates, and the number of calls outside of delegates. Calls that quantize or
+        dequantize are not counted.
     cycles, sram : dict of str to int
         By memory mode. SRAM in bytes.
     to_float : float

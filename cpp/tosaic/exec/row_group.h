@@ -13,8 +13,8 @@
 //
 // The rows of a value are all its axes but the last. A step belongs to a group if each row of its result
 // depends on the same row of the other values of the group only: elementwise operators, tables, reductions
-// and softmaxes of the last axis, and products of matrices. The right operand of a product, which each row
-// reads whole, is computed outside of the group.
+// and softmaxes of the last axis, and products of matrices. Every row of such a product
+// reads the whole right operand, which is therefore computed before the group.
 //
 // Reshapes between the steps are allowed. If they change the rows, they may be read by steps that compute
 // element by element, which then work on the rows of the group:

@@ -171,8 +171,8 @@ struct Pass {
 // Copies each RESCALE to i32 for those of its readers that Ethos-U computes together with it. Takes graphs at
 // stage tosa.
 [[nodiscard]] std::optional<Graph> split_rescales(const Graph& graph);
-// Computes what is between two MATMULs over integers by heads, rows or windows, one after the other, where
-// that takes less memory. Takes graphs at stage tosa.
+// Computes attentions over integers by heads, rows or windows, one after the other, if this needs less
+// memory. Takes graphs at stage tosa.
 [[nodiscard]] std::optional<Graph> split_attentions(const Graph& graph, const PassOptions& options = {});
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});

@@ -194,8 +194,8 @@ class Run {
     });
     return found == skipped_.end() ? nullptr : found->step;
   }
-  // The graph before values were divided: that in front of the last passes, if all of them that changed the
-  // graph have Pass::divides. graph() if there are none.
+  // The last graph in which no value is divided: if the last passes that changed the graph have
+  // Pass::divides, the graph before these passes. Otherwise graph().
   [[nodiscard]] const std::shared_ptr<const Graph>& whole() const { return whole_ ? whole_ : graph_; }
   // The last graph that a pass took at stage quantized; null if there was none.
   [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }

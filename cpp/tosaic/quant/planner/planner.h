@@ -71,11 +71,11 @@ struct PlannerInput {
   std::vector<NodeIndex> call_of_node = {};
   // Each call gets specs for all its float operands and its result, for lowerings that do not know units.
   bool every_operator = false;
-  // The plan is for Arm's lowering, with `every_operator`. It rounds the results of sorts, and floats
-  // that are computed from integers of the caller, as it rounds all other floats. It gives no specs to
-  // inputs, states and constants that are returned without arithmetic, since a delegate does not compute
-  // them. All other plans give them specs, since a program of integers can return no floats. If no call
-  // moves them, they have the precision of the output call.
+  // The plan is for Arm's lowering, with `every_operator`. Such a plan rounds the results of sorts like
+  // all other floats, and so it does with floats that are computed from integers of the caller. It
+  // gives no specs to inputs, states and constants that are returned without arithmetic, since a
+  // delegate does not compute them. All other plans give them specs, since a program of integers can
+  // return no floats. If no call moves them, they have the precision of the output call.
   bool for_arm = false;
 };
 
